@@ -1,0 +1,1 @@
+"""What users import: the workflow SDK, the client and the CLI of Lantern."""

@@ -1,0 +1,50 @@
+from lantern.api.journal.v1 import journal_service_pb2 as _journal_service_pb2
+from lantern.api.journal.v1 import run_pb2 as _run_pb2
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class StartRunRequest(_message.Message):
+    __slots__ = ("request_id", "tenant_id", "agent_name", "input", "workflow_id", "workflow_id_policy", "traceparent")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    WORKFLOW_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKFLOW_ID_POLICY_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    tenant_id: str
+    agent_name: str
+    input: bytes
+    workflow_id: str
+    workflow_id_policy: _journal_service_pb2.CreateRunRequest.WorkflowIdPolicy
+    traceparent: str
+    def __init__(self, request_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., input: _Optional[bytes] = ..., workflow_id: _Optional[str] = ..., workflow_id_policy: _Optional[_Union[_journal_service_pb2.CreateRunRequest.WorkflowIdPolicy, str]] = ..., traceparent: _Optional[str] = ...) -> None: ...
+
+class StartRunResponse(_message.Message):
+    __slots__ = ("run", "created")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    run: _run_pb2.Run
+    created: bool
+    def __init__(self, run: _Optional[_Union[_run_pb2.Run, _Mapping]] = ..., created: _Optional[bool] = ...) -> None: ...
+
+class DriveRequest(_message.Message):
+    __slots__ = ("run_id", "epoch", "worker_id", "agent_name")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    epoch: int
+    worker_id: str
+    agent_name: str
+    def __init__(self, run_id: _Optional[str] = ..., epoch: _Optional[int] = ..., worker_id: _Optional[str] = ..., agent_name: _Optional[str] = ...) -> None: ...
+
+class DriveResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,31 @@
+"""Every bound of the platform, with its unit (SPEC 14). Exceeding one is an error that names it, never a silent cut."""
+
+PAYLOAD_INLINE_BYTES_MAX = 256 * 1024
+"""A payload inside an event, an input, a result."""
+
+JSON_DEPTH_MAX = 64
+"""Nesting of arrays and objects in user data."""
+
+EVENTS_PER_RUN_MAX = 100_000
+EVENTS_PER_APPEND_MAX = 1_000
+
+PAGE_ROWS_MAX = 1_000
+PAGE_ROWS_DEFAULT = 100
+PAGE_BYTES_MAX = 1024 * 1024
+"""A page ends before it would exceed this, but always holds at least one row."""
+
+INBOX_ENTRIES_MAX = 10_000
+RETRY_ATTEMPTS_MAX = 100
+ID_LENGTH_MAX = 200
+AGENTS_PER_SESSION_MAX = 1_000
+
+SEQ_MAX = 2**63 - 1
+"""Sequence numbers, epochs and times are signed 64-bit integers in both databases."""
+
+ATTEMPT_MAX = 2**31 - 1
+
+MESSAGE_SEND_BYTES_MAX = 3 * 1024 * 1024
+"""No message of ours comes near gRPC's default limit of 4 MiB."""
+
+MESSAGE_RECEIVE_BYTES_MAX = 128 * 1024 * 1024
+"""What a server reads before it refuses: far above what is allowed, so that the refusal is ours and says why."""

@@ -1,0 +1,83 @@
+"""One journal row, and the check that a run's rows form its chain."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lantern_kernel import chain
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """One event of a run, as recorded."""
+
+    # Dense within the run, from 1.
+    seq: int
+    # See `kinds`.
+    kind: str
+    # The step, marker or timer that it is about; empty for events of the run itself.
+    step_id: str
+    # 1 for the first try of a step; 0 where there is none.
+    attempt: int
+    # The lease under which it was written.
+    epoch: int
+    # Microseconds since the Unix epoch, by the journal's clock.
+    time_us: int
+    # See `payloads`.
+    payload: bytes
+    # 16 random bytes.
+    salt: bytes
+    # See `chain`.
+    digest: bytes
+    # See `chain`.
+    hash: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewEvent:
+    """An event that is about to be written."""
+
+    # As in Event.
+    kind: str
+    # As in Event.
+    step_id: str = ""
+    # As in Event.
+    attempt: int = 0
+    # As in Event.
+    payload: bytes = b"{}"
+    # As in Event.
+    salt: bytes
+
+    def digest(self, *, run_id: str, seq: int, epoch: int) -> bytes:
+        """The digest that it will have at that place."""
+        return chain.event_digest(
+            run_id=run_id,
+            seq=seq,
+            kind=self.kind,
+            step_id=self.step_id,
+            attempt=self.attempt,
+            epoch=epoch,
+            payload_digest=chain.payload_digest(self.salt, self.payload),
+        )
+
+
+def find_chain_fault(run_id: str, events: Iterable[Event]) -> str | None:
+    """What is wrong with a run's events as a chain, from its first on; None where nothing is.
+
+    Checks that seq is dense, time never falls, and that digest and hash follow from the rows.
+    """
+    previous_hash, previous_time_us = chain.genesis(run_id), 0
+    for seq, event in enumerate(events, start=1):
+        if event.seq != seq:
+            return f"event {seq} is missing: {event.seq} stands in its place"
+        if event.time_us < previous_time_us:
+            return f"event {seq}: time falls from {previous_time_us} to {event.time_us}"
+        new = NewEvent(
+            kind=event.kind, step_id=event.step_id, attempt=event.attempt, payload=event.payload, salt=event.salt
+        )
+        if event.digest != new.digest(run_id=run_id, seq=seq, epoch=event.epoch):
+            return f"event {seq}: its digest does not follow from its content"
+        previous_hash = chain.link(previous_hash, event.digest, event.time_us)
+        if event.hash != previous_hash:
+            return f"event {seq}: its hash does not follow from the one before"
+        previous_time_us = event.time_us
+    return None

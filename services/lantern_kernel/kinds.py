@@ -1,0 +1,33 @@
+"""The kinds of event (SPEC J6) and what each means for a run. Unknown kinds are kept and shown, never dropped."""
+
+RUN_STARTED = "run_started"
+LEASE_GRANTED = "lease_granted"
+STEP_STARTED = "step_started"
+STEP_COMPLETED = "step_completed"
+STEP_FAILED = "step_failed"
+STEP_RETRYING = "step_retrying"
+STEP_WAITING = "step_waiting"
+MARKER_RECORDED = "marker_recorded"
+TIMER_STARTED = "timer_started"
+TIMER_FIRED = "timer_fired"
+SIGNAL_RECEIVED = "signal_received"
+NONDETERMINISM_DETECTED = "nondeterminism_detected"
+CANCEL_REQUESTED = "cancel_requested"
+RUN_PARKED = "run_parked"
+RUN_SUCCEEDED = "run_succeeded"
+RUN_FAILED = "run_failed"
+RUN_CANCELLED = "run_cancelled"
+
+TERMINAL = frozenset({RUN_SUCCEEDED, RUN_FAILED, RUN_CANCELLED})
+"""After one of these a run takes no further event."""
+
+ENDS_DRIVE = TERMINAL | {RUN_PARKED}
+"""An append may end with one of these, and then ends the drive: the lease is released with it."""
+
+JOURNAL_OWN = frozenset({RUN_STARTED, LEASE_GRANTED})
+"""Only the journal writes these; a worker that appends one is refused."""
+
+NOT_REPLAYED = frozenset({RUN_STARTED, LEASE_GRANTED, RUN_PARKED, NONDETERMINISM_DETECTED, STEP_WAITING})
+"""Events that answer no command of a program."""
+
+KNOWN = frozenset(value for name, value in list(globals().items()) if name.isupper() and isinstance(value, str))

@@ -1,0 +1,54 @@
+"""The reasons that an error can have: constants, each with a page in docs/errors.
+
+A reason is what programs act on; the message beside it is for people. The same constants are the `reason` of
+google.rpc.ErrorInfo and the `code` of a run's error.
+"""
+
+# What the caller sent is not acceptable; sending it again cannot help.
+INVALID_FIELD = "INVALID_FIELD"
+INVALID_JSON = "INVALID_JSON"
+PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
+MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
+
+# What the caller names is not there, or is taken.
+RUN_NOT_FOUND = "RUN_NOT_FOUND"
+AGENT_NOT_FOUND = "AGENT_NOT_FOUND"
+SIDE_EFFECT_NOT_FOUND = "SIDE_EFFECT_NOT_FOUND"
+WORKFLOW_ID_IN_USE = "WORKFLOW_ID_IN_USE"
+REQUEST_ID_REUSED = "REQUEST_ID_REUSED"
+
+# The fence (SPEC J1, J2).
+LEASE_LOST = "LEASE_LOST"
+RUN_CLOSED = "RUN_CLOSED"
+APPEND_CONFLICT = "APPEND_CONFLICT"
+INBOX_AHEAD = "INBOX_AHEAD"
+CANCEL_REQUESTED = "CANCEL_REQUESTED"
+SESSION_NOT_ATTACHED = "SESSION_NOT_ATTACHED"
+SIDE_EFFECT_SETTLED = "SIDE_EFFECT_SETTLED"
+
+# Full.
+INBOX_FULL = "INBOX_FULL"
+EVENTS_FULL = "EVENTS_FULL"
+EXECUTOR_BUSY = "EXECUTOR_BUSY"
+
+# Try again.
+UNAVAILABLE = "UNAVAILABLE"
+UNKNOWN_OUTCOME = "UNKNOWN_OUTCOME"
+DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+
+# The service itself is at fault.
+INTERNAL = "INTERNAL"
+UNIMPLEMENTED = "UNIMPLEMENTED"
+
+# How a run or a step can end or wait.
+STEP_FAILED = "STEP_FAILED"
+STEP_TIMEOUT = "STEP_TIMEOUT"
+STEP_OUTCOME_UNKNOWN = "STEP_OUTCOME_UNKNOWN"
+HTTP_STATUS = "HTTP_STATUS"
+HTTP_UNREACHABLE = "HTTP_UNREACHABLE"
+WORKFLOW_ERROR = "WORKFLOW_ERROR"
+NONDETERMINISM = "NONDETERMINISM"
+NO_CAPACITY = "NO_CAPACITY"
+HISTORY_UNREADABLE = "HISTORY_UNREADABLE"
+
+ALL = frozenset(value for name, value in list(globals().items()) if name.isupper() and isinstance(value, str))
