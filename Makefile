@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 STAMP := $(VENV)/.installed
+DB ?= sqlite
+MODULE ?=
 BUF_AGAINST ?= .git\#branch=main,subdir=protos
 
 .PHONY: help
@@ -23,6 +25,49 @@ $(STAMP): requirements.lock pyproject.toml
 
 .PHONY: setup
 setup: $(STAMP) ## Create .venv with the pinned packages
+
+# PostgreSQL's server programs: installed where root and apt are there, else named by whatever needs them.
+.PHONY: postgres
+postgres:
+	@deploy/postgres/ensure.sh
+
+.PHONY: demo
+demo: $(STAMP) ## An order survives kill -9 of its executor, on SQLite (DB=postgres: on PostgreSQL)
+	@if [ "$(DB)" = postgres ]; then deploy/postgres/ensure.sh; fi
+	@PYTHONPATH=clients/python/examples $(BIN)/python -m order.demo --db $(DB)
+
+.PHONY: test
+test: $(STAMP) postgres ## All tests that a fresh machine can run
+	$(PYTEST) tests --ignore=tests/bench
+
+# The tiers, each alone (docs/guides/testing.md).
+TIERS := tidy unit contract vectors integration acceptance
+.PHONY: $(addprefix test-,$(TIERS))
+test-tidy: ## Style as tests
+test-unit: ## The pure parts and the application layers over fakes: no sockets, no sleeps
+test-contract: ## One suite over every adapter of a port: SQLite and PostgreSQL
+test-vectors: ## Byte formats against protos/vectors
+test-integration: ## Real services, real databases
+test-acceptance: ## Separate processes, kill -9, resume
+$(addprefix test-,$(TIERS)): test-%: $(STAMP) postgres
+	$(PYTEST) tests/$*
+
+.PHONY: bench
+bench: $(STAMP) ## Benchmarks, one JSON object a line
+	@for file in tests/bench/bench_*.py; do $(BIN)/python $$file; done
+
+.PHONY: up
+up: $(STAMP) ## Start all services in the background (state in .lantern; MODULE=... loads workflows, DB=postgres)
+	@mkdir -p .lantern
+	@nohup $(BIN)/lantern up --db "$(if $(filter postgres,$(DB)),postgres,sqlite:.lantern/lantern.db)" \
+		$(if $(MODULE),--module $(MODULE)) > .lantern/up.log 2>&1 & echo $$! > .lantern/up.pid
+	@while [ ! -f .lantern/endpoints.json ]; do kill -0 $$(cat .lantern/up.pid) 2>/dev/null || { cat .lantern/up.log; exit 1; }; sleep 0.1; done
+	@cat .lantern/up.log
+
+.PHONY: down
+down: ## Stop what `make up` started
+	@if [ -f .lantern/up.pid ]; then kill -TERM $$(cat .lantern/up.pid) 2>/dev/null || true; \
+		while kill -0 $$(cat .lantern/up.pid) 2>/dev/null; do sleep 0.1; done; rm -f .lantern/up.pid; fi
 
 .PHONY: gen
 gen: $(STAMP) ## Generate the stubs from the protos
