@@ -87,6 +87,12 @@ lint: $(STAMP) ## ruff, pyright, import-linter, buf, tidy
 	@if git show main:protos/buf.yaml >/dev/null 2>&1; then $(BIN)/buf breaking protos --against '$(BUF_AGAINST)'; fi
 	$(PYTEST) tests/tidy -q
 
+UV_COMPILE = uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q
+.PHONY: lock
+lock: ## Resolve the pins anew (needs uv)
+	$(UV_COMPILE) --upgrade --extra dev pyproject.toml -o requirements.lock
+	$(UV_COMPILE) --extra journal --extra executor --extra recovery -c requirements.lock pyproject.toml -o deploy/requirements.lock
+
 .PHONY: format
 format: $(STAMP) ## Format the code
 	$(BIN)/ruff format .
