@@ -33,6 +33,26 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AppliedEvent:
+    """What the replay core needs to know of an event."""
+
+    # Dense within the run, from 1.
+    seq: int
+    # See `kinds`.
+    kind: str
+    # The step, marker or timer; empty for events of the run.
+    step_id: str
+    # As recorded: 0 where there is none.
+    attempt: int
+    # The lease under which it was written.
+    epoch: int
+    # Journal time in microseconds; for an event about to be appended, the driver's best knowledge of it.
+    time_us: int
+    # See `payloads`.
+    payload: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NewEvent:
     """An event that is about to be written."""
 

@@ -5,25 +5,33 @@ A payload is a JSON object whose last member, `data`, is the user's:
     {"name":"charge","type":"http","key":"9f...","data":{"order":1042}}
 
 The user's bytes are spliced in and cut out again, never parsed and written anew: a replayed value is exactly the
-recorded one. The cut is safe because inside a JSON string a quote is always escaped, so the bytes `"data":` can only be
-a member name, and no engine fact has that name. To the journal all this is opaque, but for the events that end a drive.
+recorded one. The cut is safe because the engine's facts never hold the bytes `"data":`: where a member name inside them
+would, its d is written as an escape. To the journal all this is opaque, but for the events that end a drive.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 
 _DATA = b'"data":'
+_DATA_ESCAPED = b'"\\u0064ata":'
+_ONLY_DATA = b"{" + _DATA
+_NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
 
 def pack(facts: Mapping[str, Any], data: bytes | None = None) -> bytes:
-    """The payload of engine facts and, where given, the user's JSON bytes."""
+    """The payload of engine facts and, where given, the user's JSON bytes.
+
+    Texts among the facts can come from anywhere (messages of exceptions), so a lone surrogate in one becomes `?`.
+    """
     assert "data" not in facts, "`data` is the user's member"
-    head = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    head = text.encode(errors="replace").replace(_DATA, _DATA_ESCAPED)
     if data is None:
         return head
     comma = b"," if facts else b""
@@ -42,14 +50,23 @@ class Unpacked:
 
 def unpack(payload: bytes) -> Unpacked:
     """Takes a payload apart; raises HISTORY_UNREADABLE where it was not packed by `pack`."""
+    if not payload.endswith(b"}"):
+        raise _unreadable("it is no JSON object")
+    if payload.startswith(_ONLY_DATA):
+        return Unpacked(facts=_NO_FACTS, data=payload[len(_ONLY_DATA) : -1])
     at = payload.find(_DATA)
     try:
         if at < 0:
             return Unpacked(facts=_object(payload), data=None)
-        head = payload[: at - 1] + b"}" if payload[at - 1 : at] == b"," else b"{}"
-        return Unpacked(facts=_object(head), data=payload[at + len(_DATA) : -1])
+        if payload[at - 1 : at] != b",":
+            raise _unreadable("its data does not stand apart")
+        return Unpacked(facts=_object(payload[: at - 1] + b"}"), data=payload[at + len(_DATA) : -1])
     except ValueError as error:
-        raise LanternError(reasons.HISTORY_UNREADABLE, f"an event's payload is not readable: {error}") from None
+        raise _unreadable(str(error)) from None
+
+
+def _unreadable(why: str) -> LanternError:
+    return LanternError(reasons.HISTORY_UNREADABLE, f"an event's payload is not readable: {why}")
 
 
 def _object(raw: bytes) -> dict[str, Any]:
@@ -84,11 +101,12 @@ class RunErrorFacts:
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> "RunErrorFacts":
         """From members of a payload; absent ones are empty."""
+        details = facts.get("details")
         return cls(
             code=str(facts.get("code", "")),
             message=str(facts.get("message", "")),
             step_id=str(facts.get("stepId", "")),
-            details={str(k): str(v) for k, v in (facts.get("details") or {}).items()},
+            details={str(k): str(v) for k, v in details.items()} if isinstance(details, dict) else {},
         )
 
 

@@ -1,0 +1,118 @@
+"""How steps and workflows end badly, on the user's side of the fence."""
+
+import traceback
+from collections.abc import Mapping
+
+from lantern_kernel import reasons
+from lantern_kernel.errors import LanternError
+from lantern_kernel.retry import CLASS_OF_STEP_TYPE, Failure
+
+MESSAGE_CHARS_MAX = 4_000
+"""A message longer than this is cut, and says so: errors are events and travel in every listing."""
+
+
+class StepError(Exception):
+    """A step failed for good; raised where the workflow awaits it.
+
+    Attributes:
+        code: A constant of `lantern_kernel.reasons`, or the `code` of the StepFailure.
+        message: For people.
+        step_id: Which step.
+        details: Further facts, for instance `status` of an HTTP answer.
+    """
+
+    def __init__(self, code: str, message: str, step_id: str, details: Mapping[str, str] | None = None) -> None:
+        super().__init__(f"step {step_id}: {code}: {message}")
+        self.code = code
+        self.message = message
+        self.step_id = step_id
+        self.details: Mapping[str, str] = dict(details or {})
+
+
+class StepFailure(Exception):
+    """Raised inside a step function to say how it failed.
+
+    Args:
+        message: For people.
+        code: What workflows and policies act on.
+        executed: False where the outside system is documented to have done nothing, so that a retry may use a fresh
+            idempotency key; None where nobody knows; True where it did. Only False is "not executed".
+        retryable: False where trying again cannot help.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = reasons.STEP_FAILED,
+        executed: bool | None = None,
+        retryable: bool = True,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.executed = executed
+        self.retryable = retryable
+
+
+class NotReplayable(RuntimeError):
+    """Workflow code asked for something that cannot be replayed in the same order; the message names what can."""
+
+
+def failure_of(error: BaseException, step_type: str = "function") -> Failure:
+    """What an exception out of a step means to the retry policy.
+
+    Args:
+        error: A StepFailure says it itself; a TimeoutError is of class `timeout`; a LanternError (such as a result
+            that is no JSON) is never retried; anything else failed with unknown outcome.
+        step_type: The type of the step, for its class.
+    """
+    step_class = CLASS_OF_STEP_TYPE.get(step_type, "")
+    match error:
+        case StepFailure():
+            return Failure(
+                code=error.code,
+                message=shorten(error.message),
+                error_class=step_class,
+                step_class=step_class,
+                outcome="not_executed" if error.executed is False else "unknown",
+                retryable=error.retryable,
+            )
+        case LanternError():
+            return Failure(
+                code=error.reason,
+                message=shorten(error.message),
+                error_class=step_class,
+                step_class=step_class,
+                outcome="unknown",
+                retryable=False,
+                details=dict(error.details) or None,
+            )
+        case TimeoutError():
+            return Failure(
+                code=reasons.STEP_TIMEOUT,
+                message=shorten(describe(error)),
+                error_class="timeout",
+                step_class=step_class,
+                outcome="unknown",
+            )
+        case _:
+            return Failure(
+                code=reasons.STEP_FAILED,
+                message=shorten(describe(error)),
+                error_class=step_class,
+                step_class=step_class,
+                outcome="unknown",
+            )
+
+
+def describe(error: BaseException) -> str:
+    """Type and text of an exception, as the last line of a traceback has them; never raises."""
+    return "".join(traceback.format_exception_only(type(error), error)).strip()
+
+
+def shorten(text: str) -> str:
+    """The text, or its beginning and a note of how much is missing."""
+    if len(text) <= MESSAGE_CHARS_MAX:
+        return text
+    return f"{text[:MESSAGE_CHARS_MAX]} ... ({len(text) - MESSAGE_CHARS_MAX} more characters)"
