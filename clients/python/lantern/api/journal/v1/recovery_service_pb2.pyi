@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class ListOrphansRequest(_message.Message):
+class FindOrphansRequest(_message.Message):
     __slots__ = ("page_size",)
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     page_size: int
@@ -32,13 +32,13 @@ class Orphan(_message.Message):
     reason: str
     def __init__(self, run_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., agent_version: _Optional[int] = ..., agent_digest: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class ListOrphansResponse(_message.Message):
+class FindOrphansResponse(_message.Message):
     __slots__ = ("orphans",)
     ORPHANS_FIELD_NUMBER: _ClassVar[int]
     orphans: _containers.RepeatedCompositeFieldContainer[Orphan]
     def __init__(self, orphans: _Optional[_Iterable[_Union[Orphan, _Mapping]]] = ...) -> None: ...
 
-class ListWorkersRequest(_message.Message):
+class FindWorkersRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
@@ -68,7 +68,7 @@ class WorkerAgent(_message.Message):
     digest: str
     def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
-class ListWorkersResponse(_message.Message):
+class FindWorkersResponse(_message.Message):
     __slots__ = ("workers",)
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[Worker]

@@ -36,15 +36,15 @@ class JournalRecoveryServiceStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.ListOrphans = channel.unary_unary(
-                '/lantern.api.journal.v1.JournalRecoveryService/ListOrphans',
-                request_serializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.ListOrphansRequest.SerializeToString,
-                response_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.ListOrphansResponse.FromString,
+        self.FindOrphans = channel.unary_unary(
+                '/lantern.api.journal.v1.JournalRecoveryService/FindOrphans',
+                request_serializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.FindOrphansRequest.SerializeToString,
+                response_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.FindOrphansResponse.FromString,
                 _registered_method=True)
-        self.ListWorkers = channel.unary_unary(
-                '/lantern.api.journal.v1.JournalRecoveryService/ListWorkers',
-                request_serializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.ListWorkersRequest.SerializeToString,
-                response_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.ListWorkersResponse.FromString,
+        self.FindWorkers = channel.unary_unary(
+                '/lantern.api.journal.v1.JournalRecoveryService/FindWorkers',
+                request_serializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.FindWorkersRequest.SerializeToString,
+                response_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.FindWorkersResponse.FromString,
                 _registered_method=True)
         self.AcquireLease = channel.unary_unary(
                 '/lantern.api.journal.v1.JournalRecoveryService/AcquireLease',
@@ -68,7 +68,7 @@ class JournalRecoveryServiceServicer:
     itself; each call is safe to repeat and to lose.
     """
 
-    def ListOrphans(self, request, context):
+    def FindOrphans(self, request, context):
         """Returns runs that need a driver, at most `page_size` (20 where 0, at most 1,000), fair over tenants, oldest first:
         QUEUED or RUNNING with no live lease, WAITING ones that are due. There is no next page: what is acquired falls out.
         """
@@ -76,7 +76,7 @@ class JournalRecoveryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListWorkers(self, request, context):
+    def FindWorkers(self, request, context):
         """Returns the workers with a live session, with what they can drive and how many leases they hold.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -111,15 +111,15 @@ class JournalRecoveryServiceServicer:
 
 def add_JournalRecoveryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'ListOrphans': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListOrphans,
-                    request_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.ListOrphansRequest.FromString,
-                    response_serializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.ListOrphansResponse.SerializeToString,
+            'FindOrphans': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindOrphans,
+                    request_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.FindOrphansRequest.FromString,
+                    response_serializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.FindOrphansResponse.SerializeToString,
             ),
-            'ListWorkers': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListWorkers,
-                    request_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.ListWorkersRequest.FromString,
-                    response_serializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.ListWorkersResponse.SerializeToString,
+            'FindWorkers': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindWorkers,
+                    request_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.FindWorkersRequest.FromString,
+                    response_serializer=lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.FindWorkersResponse.SerializeToString,
             ),
             'AcquireLease': grpc.unary_unary_rpc_method_handler(
                     servicer.AcquireLease,
@@ -150,7 +150,7 @@ class JournalRecoveryService:
     """
 
     @staticmethod
-    def ListOrphans(request,
+    def FindOrphans(request,
             target,
             options=(),
             channel_credentials=None,
@@ -163,9 +163,9 @@ class JournalRecoveryService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/lantern.api.journal.v1.JournalRecoveryService/ListOrphans',
-            lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.ListOrphansRequest.SerializeToString,
-            lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.ListOrphansResponse.FromString,
+            '/lantern.api.journal.v1.JournalRecoveryService/FindOrphans',
+            lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.FindOrphansRequest.SerializeToString,
+            lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.FindOrphansResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -177,7 +177,7 @@ class JournalRecoveryService:
             _registered_method=True)
 
     @staticmethod
-    def ListWorkers(request,
+    def FindWorkers(request,
             target,
             options=(),
             channel_credentials=None,
@@ -190,9 +190,9 @@ class JournalRecoveryService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/lantern.api.journal.v1.JournalRecoveryService/ListWorkers',
-            lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.ListWorkersRequest.SerializeToString,
-            lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.ListWorkersResponse.FromString,
+            '/lantern.api.journal.v1.JournalRecoveryService/FindWorkers',
+            lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.FindWorkersRequest.SerializeToString,
+            lantern_dot_api_dot_journal_dot_v1_dot_recovery__service__pb2.FindWorkersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,11 +35,11 @@ class JournalRecoveryServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> JournalRecoveryServiceAsyncStub: ...
-    ListOrphans: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.ListOrphansRequest, _recovery_service_pb2.ListOrphansResponse]
+    FindOrphans: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.FindOrphansRequest, _recovery_service_pb2.FindOrphansResponse]
     """Returns runs that need a driver, at most `page_size` (20 where 0, at most 1,000), fair over tenants, oldest first:
     QUEUED or RUNNING with no live lease, WAITING ones that are due. There is no next page: what is acquired falls out.
     """
-    ListWorkers: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.ListWorkersRequest, _recovery_service_pb2.ListWorkersResponse]
+    FindWorkers: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.FindWorkersRequest, _recovery_service_pb2.FindWorkersResponse]
     """Returns the workers with a live session, with what they can drive and how many leases they hold."""
     AcquireLease: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.AcquireLeaseRequest, _recovery_service_pb2.AcquireLeaseResponse]
     """Grants the lease of a run to a worker's session: one UPSERT that inserts or steals only an expired lease, with its
@@ -62,11 +62,11 @@ class JournalRecoveryServiceAsyncStub(JournalRecoveryServiceStub):
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    ListOrphans: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.ListOrphansRequest, _recovery_service_pb2.ListOrphansResponse]  # type: ignore[assignment]
+    FindOrphans: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.FindOrphansRequest, _recovery_service_pb2.FindOrphansResponse]  # type: ignore[assignment]
     """Returns runs that need a driver, at most `page_size` (20 where 0, at most 1,000), fair over tenants, oldest first:
     QUEUED or RUNNING with no live lease, WAITING ones that are due. There is no next page: what is acquired falls out.
     """
-    ListWorkers: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.ListWorkersRequest, _recovery_service_pb2.ListWorkersResponse]  # type: ignore[assignment]
+    FindWorkers: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.FindWorkersRequest, _recovery_service_pb2.FindWorkersResponse]  # type: ignore[assignment]
     """Returns the workers with a live session, with what they can drive and how many leases they hold."""
     AcquireLease: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.AcquireLeaseRequest, _recovery_service_pb2.AcquireLeaseResponse]  # type: ignore[assignment]
     """Grants the lease of a run to a worker's session: one UPSERT that inserts or steals only an expired lease, with its
@@ -88,21 +88,21 @@ class JournalRecoveryServiceServicer(metaclass=_abc_1.ABCMeta):
     """
 
     @_abc_1.abstractmethod
-    def ListOrphans(
+    def FindOrphans(
         self,
-        request: _recovery_service_pb2.ListOrphansRequest,
+        request: _recovery_service_pb2.FindOrphansRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_recovery_service_pb2.ListOrphansResponse, _abc.Awaitable[_recovery_service_pb2.ListOrphansResponse]]:
+    ) -> _typing.Union[_recovery_service_pb2.FindOrphansResponse, _abc.Awaitable[_recovery_service_pb2.FindOrphansResponse]]:
         """Returns runs that need a driver, at most `page_size` (20 where 0, at most 1,000), fair over tenants, oldest first:
         QUEUED or RUNNING with no live lease, WAITING ones that are due. There is no next page: what is acquired falls out.
         """
 
     @_abc_1.abstractmethod
-    def ListWorkers(
+    def FindWorkers(
         self,
-        request: _recovery_service_pb2.ListWorkersRequest,
+        request: _recovery_service_pb2.FindWorkersRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_recovery_service_pb2.ListWorkersResponse, _abc.Awaitable[_recovery_service_pb2.ListWorkersResponse]]:
+    ) -> _typing.Union[_recovery_service_pb2.FindWorkersResponse, _abc.Awaitable[_recovery_service_pb2.FindWorkersResponse]]:
         """Returns the workers with a live session, with what they can drive and how many leases they hold."""
 
     @_abc_1.abstractmethod

@@ -1,0 +1,129 @@
+"""The journal's process: wiring only."""
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import sys
+
+import uvloop
+
+from lantern.api.journal.v1 import journal_service_pb2_grpc, recovery_service_pb2_grpc, worker_service_pb2_grpc
+from lantern_journal.adapters.clock import CarriedClock
+from lantern_journal.adapters.engines import sqlite_path
+from lantern_journal.adapters.postgres import PostgresStore
+from lantern_journal.adapters.sources import SystemSources
+from lantern_journal.adapters.sqlite import SqliteStore
+from lantern_journal.application.announcements import DueTimer, Hub, Relay
+from lantern_journal.application.committer import GroupCommitter
+from lantern_journal.application.leases import Leases
+from lantern_journal.application.runs import Runs
+from lantern_journal.application.sessions import Sessions
+from lantern_journal.servicer.journal import JournalServicer
+from lantern_journal.servicer.recovery import RecoveryServicer
+from lantern_journal.servicer.streams import OpenStreams
+from lantern_journal.servicer.worker import WorkerServicer
+from lantern_journal.settings import KNOWN, Settings, read
+from lantern_kernel.errors import LanternError
+from lantern_serving import logs
+from lantern_serving.server import Server, exit_with_parent, run_until_signal
+from lantern_serving.settings import unknown_settings
+
+log = logging.getLogger("lantern_journal")
+
+PACKAGE = "lantern.api.journal.v1"
+STREAMS_END_S = 1.0
+"""How long workers have to leave by themselves when the process stops."""
+
+CALIBRATION_S = 1.0
+
+
+async def serve(settings: Settings) -> None:
+    """Runs the service until it is told to stop."""
+    clock, sources = CarriedClock(), SystemSources()
+    path = sqlite_path(settings.database)
+    store = (
+        await PostgresStore.open(settings.database, migrate=settings.migrate)
+        if path is None
+        else await SqliteStore.open(path, clock, migrate=settings.migrate)
+    )
+    clock.calibrate(await store.ping())
+    hub, streams = Hub(), OpenStreams()
+    sessions = Sessions(store, clock, hub, settings.limits, grace_s=settings.session_grace_s)
+    committer = GroupCommitter(store, clock, hub)
+    leases = Leases(store, clock, sources, hub, committer, settings.limits)
+    runs = Runs(store, clock, sources, hub, sessions, committer, settings.limits)
+    journal = JournalServicer(runs, store, streams)
+    worker = WorkerServicer(sessions, committer, leases, store, clock, streams)
+    recovery = RecoveryServicer(leases, hub, streams)
+    server = Server(
+        settings.listen,
+        {
+            f"{PACKAGE}.JournalService": lambda to: journal_service_pb2_grpc.add_JournalServiceServicer_to_server(
+                journal, to
+            ),
+            f"{PACKAGE}.JournalWorkerService": lambda to: (
+                worker_service_pb2_grpc.add_JournalWorkerServiceServicer_to_server(worker, to)
+            ),
+            f"{PACKAGE}.JournalRecoveryService": lambda to: (
+                recovery_service_pb2_grpc.add_JournalRecoveryServiceServicer_to_server(recovery, to)
+            ),
+        },
+    )
+    await sessions.adopt()
+    tasks = [
+        asyncio.create_task(sessions.run()),
+        asyncio.create_task(DueTimer(store, clock, hub).run()),
+        asyncio.create_task(Relay(store, hub).run()),
+        asyncio.create_task(_calibrate(clock, store)),
+    ]
+    await server.start()
+    # What stands now stands for ever: the collector need not walk it again and again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
+    log.info("listening", extra={"action": "listening", "address": server.address})
+    print(json.dumps({"address": server.address}), flush=True)  # noqa: T201 - whoever starts us reads it
+
+    async def drain() -> None:
+        sessions.stop()
+        await streams.end(STREAMS_END_S)
+        await server.drain()
+        await committer.finish()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await sessions.close()
+        await store.close()
+
+    await run_until_signal(drain)
+
+
+async def _calibrate(clock: CarriedClock, store: PostgresStore | SqliteStore) -> None:
+    """Sets the clock by the database's, once a second (SPEC J5)."""
+    while store.is_shared:
+        await asyncio.sleep(CALIBRATION_S)
+        try:
+            clock.calibrate(await store.ping())
+        except Exception as error:
+            log.warning("clock not calibrated", extra={"action": "calibrate_failed", "cause": type(error).__name__})
+
+
+def main() -> None:
+    """Reads the settings and serves."""
+    exit_with_parent(os.environ)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logs.configure("journal", os.environ.get("LANTERN_LOG_LEVEL") or "INFO")
+    try:
+        settings = read(os.environ)
+        for hint in unknown_settings(os.environ, KNOWN):
+            log.warning("unknown setting", extra={"action": "unknown_setting", "hint": hint})
+        uvloop.run(serve(settings))
+    except LanternError as error:
+        log.error("cannot start", extra={"action": "start_failed", "reason": error.reason, "hint": error.message})
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

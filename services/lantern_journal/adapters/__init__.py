@@ -1,0 +1,1 @@
+"""The journal's databases, clock and randomness."""

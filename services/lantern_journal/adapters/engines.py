@@ -1,0 +1,105 @@
+"""Engines for the two databases, from the setting's URL."""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event, exc, pool
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from lantern_kernel import reasons
+from lantern_kernel.errors import InvalidField, LanternError
+
+POOL_CONNECTIONS = 8
+CONNECT_TIMEOUT_S = 5
+_POSTGRES_OPTIONS = "-c lock_timeout=5s -c statement_timeout=30s -c idle_in_transaction_session_timeout=30s"
+POSTGRES_CONNECT: dict[str, Any] = {
+    "connect_timeout": CONNECT_TIMEOUT_S,
+    "application_name": "lantern-journal",
+    "options": _POSTGRES_OPTIONS,
+    # A server that vanished without a word is noticed.
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file of `sqlite:PATH` (also `sqlite:///PATH`); None where the URL is not SQLite's."""
+    if not url.startswith("sqlite:"):
+        return None
+    path = url.removeprefix("sqlite:")
+    path = path.removeprefix("//").removeprefix("/") if path.startswith("///") else path
+    if not path:
+        raise InvalidField("LANTERN_DATABASE", f"{url!r} names no file")
+    return Path(path)
+
+
+def postgres_url(url: str) -> sa.URL:
+    """The URL for the psycopg driver; raises InvalidField where it is none of PostgreSQL's."""
+    try:
+        parsed = make_url(url)
+    except exc.ArgumentError:
+        raise InvalidField("LANTERN_DATABASE", "neither sqlite:PATH nor postgresql://...") from None
+    if parsed.get_backend_name() not in ("postgresql", "postgres"):
+        raise InvalidField("LANTERN_DATABASE", "neither sqlite:PATH nor postgresql://...")
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+def postgres_engine(url: str) -> AsyncEngine:
+    """The pool for transactions; READ COMMITTED with row locks."""
+    return create_async_engine(
+        postgres_url(url),
+        pool_size=POOL_CONNECTIONS,
+        max_overflow=0,
+        pool_timeout=CONNECT_TIMEOUT_S,
+        connect_args={**POSTGRES_CONNECT, "prepare_threshold": 1},
+    )
+
+
+def postgres_sync_engine(url: str) -> sa.Engine:
+    """For migrations."""
+    return sa.create_engine(postgres_url(url), poolclass=pool.NullPool, connect_args=POSTGRES_CONNECT)
+
+
+def sqlite_engine(path: Path, *, begin: str) -> sa.Engine:
+    """An engine without a pool; `begin` is the statement that opens its transactions."""
+    engine = sa.create_engine(f"sqlite:///{path}", poolclass=pool.NullPool, connect_args={"timeout": 10})
+
+    def on_connect(connection: Any, _record: Any) -> None:
+        # The driver must not open transactions by itself.
+        connection.isolation_level = None
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "cache_size=-65536"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    def on_begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    event.listen(engine, "connect", on_connect)
+    event.listen(engine, "begin", on_begin)
+    return engine
+
+
+class FileLock:
+    """One process per SQLite file: a lock file beside it, held until the process ends, however it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(path.name + ".lock")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._descriptor)
+            raise LanternError(
+                reasons.UNAVAILABLE,
+                f"another journal uses {path}: an SQLite file serves one journal process ({self._path} is locked)",
+            ) from None
+
+    def release(self) -> None:
+        """Lets another process in."""
+        os.close(self._descriptor)

@@ -1,0 +1,180 @@
+"""The Store on PostgreSQL: a pool for transactions, and one connection of its own for groups of appends."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from lantern_journal.adapters import migrate as migrations
+from lantern_journal.adapters.engines import POSTGRES_CONNECT, postgres_engine, postgres_sync_engine, postgres_url
+from lantern_journal.adapters.sql_events import POSTGRES_HEADS, POSTGRES_INSERT, Transaction, columns_of
+from lantern_journal.adapters.sql_store import Contended, SqlStore
+from lantern_journal.domain.appends import Head, Row
+from lantern_journal.domain.run_state import RunChange
+from lantern_journal.ports import Collision, Disconnected
+from lantern_kernel import reasons
+from lantern_kernel.errors import LanternError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CHANNEL = "lantern_orphans"
+
+_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_GIVE_WAY = frozenset({"40001", "40P01", "55P03"})
+"""serialization_failure, deadlock_detected, lock_not_available."""
+
+_INSERT = POSTGRES_INSERT.encode()
+_HEADS = POSTGRES_HEADS.encode()
+_GONE = (psycopg.OperationalError, psycopg.InterfaceError)
+
+
+class PostgresStore(SqlStore):
+    """See `lantern_journal.ports.Store`; open one with `open`."""
+
+    is_shared: bool = True
+
+    def __init__(self, url: str) -> None:
+        self._conninfo = postgres_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+        self._engine = postgres_engine(url)
+        self._group: psycopg.AsyncConnection[Any] | None = None
+        self._group_lock = asyncio.Lock()
+        # By it we know our own notices.
+        self._token = secrets.token_hex(8)
+
+    @classmethod
+    async def open(cls, url: str, *, migrate: bool = True) -> "PostgresStore":
+        """Brings the database up to date; the connections are made when they are needed."""
+        engine = postgres_sync_engine(url)
+        try:
+            await asyncio.to_thread(migrations.migrate if migrate else migrations.check, engine)
+        except exc.OperationalError as error:
+            raise LanternError(reasons.UNAVAILABLE, f"the database cannot be used: {error.orig}") from None
+        return cls(url)
+
+    async def close(self) -> None:
+        """See Store."""
+        if self._group is not None:
+            await self._group.close()
+        await self._engine.dispose()
+
+    async def ping(self) -> int:
+        """See Store."""
+
+        async def ask(connection: psycopg.AsyncConnection[Any]) -> int:
+            row = await (await connection.execute(_NOW)).fetchone()
+            assert row is not None, "a SELECT of one value returns one row"
+            return row[0]
+
+        return await self._direct(ask)
+
+    async def publish(self, cause: str) -> None:
+        """See Store; by NOTIFY."""
+        payload = f"{self._token}:{cause}"
+
+        async def notify(connection: psycopg.AsyncConnection[Any]) -> None:
+            await connection.execute("SELECT pg_notify(%b, %b)", [CHANNEL, payload])
+
+        await self._direct(notify)
+
+    async def announcements(self) -> AsyncIterator[str]:
+        """See Store; by LISTEN, on a connection of its own."""
+        async with await psycopg.AsyncConnection.connect(
+            self._conninfo, autocommit=True, **POSTGRES_CONNECT
+        ) as connection:
+            await connection.execute(f"LISTEN {CHANNEL}".encode())
+            async for notice in connection.notifies():
+                token, _, cause = notice.payload.partition(":")
+                if token != self._token:
+                    yield cause
+
+    async def heads(self, run_ids: Sequence[str]) -> dict[str, Head]:
+        """See Store; one statement for all."""
+
+        async def ask(connection: psycopg.AsyncConnection[Any]) -> dict[str, Head]:
+            found = await connection.execute(_HEADS, [list(run_ids)], binary=True)
+            return {row[0]: Head(*row[1:]) for row in await found.fetchall()}
+
+        return await self._direct(ask)
+
+    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> None:
+        """See Store; a group that changes no run's row is one autocommit statement."""
+        if changes:
+            await super().insert_group(rows, changes)
+            return
+
+        async def write(connection: psycopg.AsyncConnection[Any]) -> None:
+            await connection.execute(_INSERT, columns_of(rows))
+
+        await self._direct(write)
+
+    async def _direct(self, use: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
+        """Uses the connection of the groups: autocommit, prepared at once."""
+        async with self._group_lock:
+            try:
+                if self._group is None or self._group.closed:
+                    self._group = await psycopg.AsyncConnection.connect(
+                        self._conninfo, autocommit=True, prepare_threshold=0, **POSTGRES_CONNECT
+                    )
+                return await use(self._group)
+            except psycopg.errors.UniqueViolation as error:
+                raise Collision(str(error)) from None
+            except _GONE as error:
+                if error.sqlstate in _GIVE_WAY:
+                    raise Collision(str(error)) from None
+                await self._lost(error)
+                raise Disconnected(str(error)) from None
+            except asyncio.CancelledError:
+                # Cancelled half-way: what the connection is in the middle of is nobody's any more.
+                await self._drop_group()
+                raise
+
+    async def _lost(self, error: Exception) -> None:
+        self.generation += 1
+        log.warning("database connection lost", extra={"action": "database_lost", "cause": type(error).__name__})
+        await self._drop_group()
+
+    async def _drop_group(self) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            await group.close()
+
+    async def _transact(self, function: Callable[[Transaction], T]) -> T:
+        def with_time(connection: sa.Connection) -> T:
+            now_us: int = connection.exec_driver_sql(_NOW).scalar_one()
+            return function(Transaction(connection=connection, now_us=now_us))
+
+        return await self._use(with_time)
+
+    async def _look(self, function: Callable[[sa.Connection], T]) -> T:
+        return await self._use(function)
+
+    async def _use(self, function: Callable[[sa.Connection], T]) -> T:
+        try:
+            async with self._engine.begin() as connection:
+                return await connection.run_sync(function)
+        except exc.IntegrityError as error:
+            raise Collision(str(error.orig)) from None
+        except exc.TimeoutError as error:
+            raise Contended(str(error)) from None
+        except exc.DBAPIError as error:
+            cause = error.orig
+            if isinstance(cause, psycopg.Error) and cause.sqlstate in _GIVE_WAY:
+                raise Contended(str(cause)) from None
+            if error.connection_invalidated or isinstance(cause, _GONE):
+                await self._pool_lost(cause)
+                raise Disconnected(str(cause)) from None
+            raise
+        except _GONE as error:
+            await self._pool_lost(error)
+            raise Disconnected(str(error)) from None
+
+    async def _pool_lost(self, error: BaseException | None) -> None:
+        self.generation += 1
+        log.warning("database connection lost", extra={"action": "database_lost", "cause": type(error).__name__})

@@ -1,0 +1,181 @@
+"""The tables, one set for both databases. `migrations/` must lead to exactly this; a contract test compares them."""
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+_id = sa.Text
+
+journal_events = sa.Table(
+    "journal_events",
+    metadata,
+    sa.Column("run_id", _id, primary_key=True),
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("step_id", sa.Text, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("time_us", sa.BigInteger, nullable=False),
+    sa.Column("payload", sa.LargeBinary, nullable=False),
+    sa.Column("salt", sa.LargeBinary, nullable=False),
+    sa.Column("digest", sa.LargeBinary, nullable=False),
+    sa.Column("hash", sa.LargeBinary, nullable=False),
+)
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("run_id", _id, primary_key=True),
+    sa.Column("tenant_id", sa.Text, nullable=False),
+    sa.Column("request_id", sa.Text, nullable=False),
+    sa.Column("request_digest", sa.LargeBinary, nullable=False),
+    sa.Column("workflow_id", sa.Text, nullable=False),
+    sa.Column("agent_name", sa.Text, nullable=False),
+    sa.Column("agent_version", sa.Integer, nullable=False),
+    sa.Column("agent_digest", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("waiting_on", sa.Text, nullable=False),
+    sa.Column("due_us", sa.BigInteger),
+    sa.Column("error", sa.LargeBinary),
+    # Why it needs a driver, should it need one now; `crash` where one held it.
+    sa.Column("wake_reason", sa.Text, nullable=False),
+    # Not offered to the sweep before this.
+    sa.Column("recover_after_us", sa.BigInteger, nullable=False),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+    sa.Column("updated_us", sa.BigInteger, nullable=False),
+    sa.Column("ended_us", sa.BigInteger),
+    sa.Column("end_seq", sa.BigInteger),
+    sa.Column("traceparent", sa.Text, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("inbox_number", sa.BigInteger, nullable=False),
+    sa.Column("consumed_inbox", sa.BigInteger, nullable=False),
+    # Where its cancel_requested stands.
+    sa.Column("cancel_seq", sa.BigInteger),
+)
+sa.Index("runs_request", runs.c.tenant_id, runs.c.request_id, unique=True)
+sa.Index("runs_newest", runs.c.tenant_id, runs.c.run_id)
+sa.Index("runs_workflow", runs.c.tenant_id, runs.c.workflow_id)
+sa.Index(
+    "runs_open_workflow",
+    runs.c.tenant_id,
+    runs.c.workflow_id,
+    unique=True,
+    postgresql_where=sa.text("ended_us IS NULL AND workflow_id <> ''"),
+    sqlite_where=sa.text("ended_us IS NULL AND workflow_id <> ''"),
+)
+sa.Index(
+    "runs_open",
+    runs.c.state,
+    runs.c.created_us,
+    postgresql_where=sa.text("ended_us IS NULL"),
+    sqlite_where=sa.text("ended_us IS NULL"),
+)
+sa.Index(
+    "runs_due",
+    runs.c.due_us,
+    postgresql_where=sa.text("due_us IS NOT NULL"),
+    sqlite_where=sa.text("due_us IS NOT NULL"),
+)
+sa.Index(
+    "runs_set_aside",
+    runs.c.recover_after_us,
+    postgresql_where=sa.text("recover_after_us > 0"),
+    sqlite_where=sa.text("recover_after_us > 0"),
+)
+
+run_locks = sa.Table(
+    "run_locks",
+    metadata,
+    sa.Column("run_id", _id, primary_key=True),
+    # Empty: released.
+    sa.Column("worker_id", sa.Text, nullable=False),
+    sa.Column("session_number", sa.BigInteger, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("acquired_us", sa.BigInteger, nullable=False),
+    sa.Column("expires_us", sa.BigInteger, nullable=False),
+    sa.Column("opened", sa.Boolean, nullable=False),
+)
+sa.Index(
+    "run_locks_worker",
+    run_locks.c.worker_id,
+    postgresql_where=sa.text("worker_id <> ''"),
+    sqlite_where=sa.text("worker_id <> ''"),
+)
+sa.Index(
+    "run_locks_unopened",
+    run_locks.c.expires_us,
+    postgresql_where=sa.text("NOT opened AND worker_id <> ''"),
+    sqlite_where=sa.text("NOT opened AND worker_id <> ''"),
+)
+
+worker_sessions = sa.Table(
+    "worker_sessions",
+    metadata,
+    sa.Column("worker_id", sa.Text, primary_key=True),
+    sa.Column("session_number", sa.BigInteger, nullable=False),
+    sa.Column("seen_us", sa.BigInteger, nullable=False),
+    sa.Column("closed", sa.Boolean, nullable=False),
+    sa.Column("draining", sa.Boolean, nullable=False),
+    sa.Column("address", sa.Text, nullable=False),
+    sa.Column("capacity", sa.Integer, nullable=False),
+    sa.Column("tenant_id", sa.Text, nullable=False),
+    # JSON: [[name, digest, program kind], ...]
+    sa.Column("agents", sa.Text, nullable=False),
+)
+sa.Index(
+    "worker_sessions_open",
+    worker_sessions.c.seen_us,
+    postgresql_where=sa.text("NOT closed"),
+    sqlite_where=sa.text("NOT closed"),
+)
+
+run_inbox = sa.Table(
+    "run_inbox",
+    metadata,
+    sa.Column("run_id", _id, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("request_id", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("payload", sa.LargeBinary, nullable=False),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+)
+sa.Index("run_inbox_request", run_inbox.c.run_id, run_inbox.c.request_id, unique=True)
+
+side_effect_receipts = sa.Table(
+    "side_effect_receipts",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("run_id", _id, nullable=False),
+    sa.Column("step_id", sa.Text, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("sink", sa.Text, nullable=False),
+    sa.Column("worker_id", sa.Text, nullable=False),
+    sa.Column("nonce", sa.LargeBinary, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("result", sa.LargeBinary, nullable=False),
+    sa.Column("claimed_us", sa.BigInteger, nullable=False),
+    sa.Column("settled_us", sa.BigInteger),
+    sa.Column("settled_by", sa.Text, nullable=False),
+)
+
+agents = sa.Table(
+    "agents",
+    metadata,
+    sa.Column("tenant_id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("program_kind", sa.Text, nullable=False),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+)
+sa.Index("agents_digest", agents.c.tenant_id, agents.c.name, agents.c.digest, unique=True)
+
+journal_marks = sa.Table(
+    "journal_marks",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.BigInteger, nullable=False),
+)
+
+EVENT_COLUMNS = tuple(column.name for column in journal_events.columns)

@@ -1,0 +1,131 @@
+"""Events in SQL: inserting rows, reading heads and pages. Functions over an open transaction (or a reader)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from lantern_journal.adapters.schema import EVENT_COLUMNS, journal_events, runs
+from lantern_journal.domain.appends import Head, Row, genesis, not_found, rows_of
+from lantern_kernel.event import Event, NewEvent
+
+_NAMES = ", ".join(EVENT_COLUMNS)
+_SQLITE_INSERT = f"INSERT INTO journal_events ({_NAMES}) VALUES ({', '.join('?' * len(EVENT_COLUMNS))})"  # noqa: S608
+_TYPES = ("text", "bigint", "text", "text", "int", "bigint", "bigint", "bytea", "bytea", "bytea", "bytea")
+_ARRAYS = ", ".join(f"%b::{kind}[]" for kind in _TYPES)
+POSTGRES_INSERT = f"INSERT INTO journal_events ({_NAMES}) SELECT * FROM unnest({_ARRAYS})"  # noqa: S608
+"""One statement for any number of rows, so that one prepared plan serves all groups."""
+
+POSTGRES_HEADS = (
+    "SELECT r.run_id, e.seq, e.digest, e.hash, e.epoch, e.time_us, e.kind FROM unnest(%b::text[]) AS r(run_id) "
+    "CROSS JOIN LATERAL (SELECT seq, digest, hash, epoch, time_us, kind FROM journal_events e "
+    "WHERE e.run_id = r.run_id ORDER BY seq DESC LIMIT 1) e"
+)
+
+ROW_OVERHEAD_BYTES = 320
+"""What an event takes in a message besides its payload, at most nearly always: ids, hashes, tags."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transaction:
+    """An open transaction."""
+
+    # Its connection.
+    connection: sa.Connection
+    # The database's time at its start, microseconds.
+    now_us: int
+
+
+def insert_rows(connection: sa.Connection, rows: Sequence[Row]) -> None:
+    """Inserts rows, sorted by run id by the caller; an occupied place is an IntegrityError."""
+    if not rows:
+        return
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(POSTGRES_INSERT, tuple(columns_of(rows)))
+    else:
+        connection.exec_driver_sql(_SQLITE_INSERT, [tuple(row) for row in rows])
+
+
+def columns_of(rows: Sequence[Row]) -> list[list[object]]:
+    """Rows as one list per column."""
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+_HEAD = sa.select(*(journal_events.c[name] for name in ("seq", "digest", "hash", "epoch", "time_us", "kind")))
+
+
+def head_of(connection: sa.Connection, run_id: str) -> Head:
+    """The head of one run; `genesis` where it has no event."""
+    found = connection.execute(
+        _HEAD.where(journal_events.c.run_id == run_id).order_by(journal_events.c.seq.desc()).limit(1)
+    ).one_or_none()
+    return Head(*found) if found else genesis(run_id)
+
+
+def heads_of(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, Head]:
+    """The heads of runs; runs without events are left out."""
+    heads = {run_id: head_of(connection, run_id) for run_id in run_ids}
+    return {run_id: head for run_id, head in heads.items() if head.seq}
+
+
+def write_events(
+    transaction: Transaction, run_id: str, head: Head, epoch: int, events: Sequence[NewEvent]
+) -> tuple[Head, list[Row]]:
+    """Appends events that the journal itself makes; the new head and the rows."""
+    rows: list[Row] = []
+    after = rows_of(run_id, head, epoch, transaction.now_us, events, rows)
+    insert_rows(transaction.connection, rows)
+    return after, rows
+
+
+def event_of(row: Row) -> Event:
+    """A row as an event."""
+    return Event(
+        seq=row.seq,
+        kind=row.kind,
+        step_id=row.step_id,
+        attempt=row.attempt,
+        epoch=row.epoch,
+        time_us=row.time_us,
+        payload=row.payload,
+        salt=row.salt,
+        digest=row.digest,
+        hash=row.hash,
+    )
+
+
+def rows_within(sizes: Iterable[int], bytes_max: int, overhead: int) -> int:
+    """How many rows of these sizes a page holds: at least one, where there is one."""
+    total = taken = 0
+    for size in sizes:
+        total += size + overhead
+        if taken and total > bytes_max:
+            break
+        taken += 1
+    return taken
+
+
+def list_events(
+    connection: sa.Connection, run_id: str, after_seq: int, limit: int, bytes_max: int
+) -> tuple[list[Event], bool]:
+    """A page of events, cut by rows and bytes in the database, so that no more than a page is ever read."""
+    events = journal_events
+    window = (
+        sa.select(events.c.seq, sa.func.length(events.c.payload).label("size"))
+        .where(events.c.run_id == run_id, events.c.seq > after_seq)
+        .order_by(events.c.seq)
+        .limit(limit + 1)
+    )
+    sizes = connection.execute(window).all()
+    taken = rows_within((size for _, size in sizes[:limit]), bytes_max, ROW_OVERHEAD_BYTES)
+    if not taken:
+        if not connection.execute(sa.select(runs.c.run_id).where(runs.c.run_id == run_id)).first():
+            raise not_found(run_id)
+        return [], False
+    last = sizes[taken - 1][0]
+    found = connection.execute(
+        sa.select(*(events.c[name] for name in EVENT_COLUMNS))
+        .where(events.c.run_id == run_id, events.c.seq > after_seq, events.c.seq <= last)
+        .order_by(events.c.seq)
+    )
+    return [event_of(Row(*row)) for row in found], len(sizes) > taken

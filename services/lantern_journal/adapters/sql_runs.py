@@ -1,0 +1,278 @@
+"""Runs in SQL: start, read, list, what appends change in them, and their inboxes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from lantern_journal.adapters import sql_waking
+from lantern_journal.adapters.schema import journal_events, run_inbox, run_locks, runs
+from lantern_journal.adapters.sql_events import Transaction, head_of, rows_within, write_events
+from lantern_journal.domain import run_state
+from lantern_journal.domain.appends import not_found
+from lantern_journal.domain.leases import Limits
+from lantern_journal.domain.records import (
+    InboxEntry,
+    NewEntry,
+    Run,
+    RunFilter,
+    SentEntry,
+)
+from lantern_journal.domain.run_state import RunChange, RunGate, RunState
+from lantern_journal.ports import GroupRefused
+from lantern_kernel import kinds, payloads, reasons
+from lantern_kernel.bounds import INBOX_ENTRIES_MAX
+from lantern_kernel.errors import LanternError
+from lantern_kernel.event import NewEvent
+
+RUN_OVERHEAD_BYTES = 1_000
+ENTRY_OVERHEAD_BYTES = 300
+"""What a row takes in a message besides its payload, at most nearly always."""
+
+
+def get_run(connection: sa.Connection, run_id: str) -> Run:
+    """A run with its input and result."""
+    row = connection.execute(sa.select(runs).where(runs.c.run_id == run_id)).one_or_none()
+    if row is None:
+        raise not_found(run_id)
+    wanted = [1] + ([row.end_seq] if row.state == RunState.SUCCEEDED else [])
+    found: dict[int, bytes] = {
+        row.seq: row.payload
+        for row in connection.execute(
+            sa.select(journal_events.c.seq, journal_events.c.payload).where(
+                journal_events.c.run_id == run_id, journal_events.c.seq.in_(wanted)
+            )
+        )
+    }
+    given = payloads.unpack(found[1]).data if 1 in found else None
+    result = payloads.unpack(found[row.end_seq]).data if row.state == RunState.SUCCEEDED else None
+    return _run(row, given, result)
+
+
+def list_runs(
+    connection: sa.Connection, wanted: RunFilter, before: str, limit: int, bytes_max: int
+) -> tuple[list[Run], bool]:
+    """A page of runs, newest first (run ids are ordered by time), cut by rows and bytes: errors may be large."""
+    where = [runs.c.tenant_id == wanted.tenant_id]
+    if before:
+        where.append(runs.c.run_id < before)
+    if wanted.states:
+        where.append(runs.c.state.in_([state.value for state in wanted.states]))
+    if wanted.workflow_id:
+        where.append(runs.c.workflow_id == wanted.workflow_id)
+    if wanted.agent_name:
+        where.append(runs.c.agent_name == wanted.agent_name)
+    sizes = connection.execute(
+        sa.select(runs.c.run_id, sa.func.coalesce(sa.func.length(runs.c.error), 0))
+        .where(*where)
+        .order_by(runs.c.run_id.desc())
+        .limit(limit + 1)
+    ).all()
+    taken = rows_within(((size for _, size in sizes[:limit])), bytes_max, RUN_OVERHEAD_BYTES)
+    page = [run_id for run_id, _ in sizes[:taken]]
+    found = connection.execute(sa.select(runs).where(runs.c.run_id.in_(page)).order_by(runs.c.run_id.desc()))
+    return [_run(row, None, None) for row in found], len(sizes) > taken
+
+
+def _run(row: Any, given: bytes | None, result: bytes | None) -> Run:
+    return Run(
+        run_id=row.run_id,
+        tenant_id=row.tenant_id,
+        workflow_id=row.workflow_id,
+        agent_name=row.agent_name,
+        agent_version=row.agent_version,
+        agent_digest=row.agent_digest,
+        state=RunState(row.state),
+        waiting_on=row.waiting_on,
+        due_us=row.due_us,
+        created_us=row.created_us,
+        updated_us=row.updated_us,
+        ended_us=row.ended_us,
+        error=run_state.error_facts(row.error),
+        traceparent=row.traceparent,
+        inbox_number=row.inbox_number,
+        consumed_inbox=row.consumed_inbox,
+        epoch=row.epoch,
+        end_seq=row.end_seq,
+        input=given,
+        result=result,
+    )
+
+
+_GATE = sa.select(runs.c.run_id, runs.c.state, runs.c.inbox_number, runs.c.cancel_seq)
+
+
+def check_changes(connection: sa.Connection, changes: Sequence[RunChange]) -> None:
+    """Locks the rows of runs that a group changes, in order, and refuses what may not happen."""
+    wanted = sorted({change.run_id for change in changes})
+    found = connection.execute(_GATE.where(runs.c.run_id.in_(wanted)).order_by(runs.c.run_id).with_for_update())
+    gates = {
+        row.run_id: RunGate(state=RunState(row.state), inbox_number=row.inbox_number, cancel_seq=row.cancel_seq)
+        for row in found
+    }
+    errors: dict[int, Exception] = {}
+    for index, change in enumerate(changes):
+        gate = gates.get(change.run_id)
+        error = not_found(change.run_id) if gate is None else run_state.refusal(change, gate)
+        if error is not None:
+            errors[index] = error
+    if errors:
+        raise GroupRefused(errors)
+
+
+_CONSUME = (
+    runs.update()
+    .where(runs.c.run_id == sa.bindparam("of_run"))
+    .values(
+        consumed_inbox=sa.case(
+            (runs.c.consumed_inbox < sa.bindparam("number"), sa.bindparam("number")), else_=runs.c.consumed_inbox
+        ),
+        cancel_seq=sa.func.coalesce(runs.c.cancel_seq, sa.bindparam("cancelled_at", type_=sa.BigInteger)),
+    )
+)
+_END_DRIVE = (
+    runs.update()
+    .where(runs.c.run_id == sa.bindparam("of_run"))
+    .values(
+        state=sa.bindparam("new_state"),
+        waiting_on=sa.bindparam("on"),
+        due_us=sa.bindparam("due"),
+        error=sa.bindparam("why"),
+        wake_reason=run_state.TIMER,
+        recover_after_us=0,
+        updated_us=sa.bindparam("at"),
+        ended_us=sa.bindparam("ended"),
+        end_seq=sa.bindparam("end"),
+    )
+)
+
+
+def apply_changes(connection: sa.Connection, changes: Sequence[RunChange]) -> None:
+    """Changes the rows of runs as their events say, and releases the lease where the drive ends."""
+    connection.execute(
+        _CONSUME,
+        [
+            {
+                "of_run": change.run_id,
+                "number": max(change.taken_in, change.consumed if change.ends_with else 0),
+                "cancelled_at": change.cancel_seq or None,
+            }
+            for change in changes
+        ],
+    )
+    ending = [change for change in changes if change.ends_with]
+    if not ending:
+        return
+    connection.execute(_END_DRIVE, [_ending_values(change) for change in ending])
+    connection.execute(
+        run_locks.update()
+        .where(run_locks.c.run_id.in_([change.run_id for change in ending]))
+        .values(worker_id="", expires_us=0, opened=False)
+    )
+
+
+def _ending_values(change: RunChange) -> dict[str, object]:
+    state = run_state.next_state(RunState.RUNNING, change.ends_with)
+    assert state is not None, "a running run can be parked and ended"
+    final = state in run_state.FINAL
+    return {
+        "of_run": change.run_id,
+        "new_state": state.value,
+        "on": change.waiting_on,
+        "due": change.due_us,
+        "why": change.error,
+        "at": change.time_us,
+        "ended": change.time_us if final else None,
+        "end": change.last_seq if final else None,
+    }
+
+
+def send(tx: Transaction, entry: NewEntry, limits: Limits) -> SentEntry:
+    """Takes an inbox entry in; wakes the run where it waits for that, or ends it where a cancel may at once."""
+    row = tx.connection.execute(
+        sa.select(runs.c.state, runs.c.waiting_on, runs.c.inbox_number, runs.c.epoch)
+        .where(runs.c.run_id == entry.run_id)
+        .with_for_update()
+    ).one_or_none()
+    if row is None:
+        raise not_found(entry.run_id)
+    before = tx.connection.execute(
+        sa.select(run_inbox.c.number).where(
+            run_inbox.c.run_id == entry.run_id, run_inbox.c.request_id == entry.request_id
+        )
+    ).scalar_one_or_none()
+    if before is not None:
+        return SentEntry(number=before, repeated=True)
+    state = RunState(row.state)
+    if state in run_state.FINAL:
+        raise run_state.closed_error(entry.run_id, state.value)
+    if row.inbox_number >= INBOX_ENTRIES_MAX:
+        raise LanternError(
+            reasons.INBOX_FULL, f"the run's inbox holds {INBOX_ENTRIES_MAX} entries", run_id=entry.run_id
+        )
+    number = row.inbox_number + 1
+    tx.connection.execute(
+        run_inbox.insert().values(
+            run_id=entry.run_id,
+            number=number,
+            request_id=entry.request_id,
+            kind=entry.kind,
+            name=entry.name,
+            payload=entry.payload,
+            created_us=tx.now_us,
+        )
+    )
+    tx.connection.execute(runs.update().where(runs.c.run_id == entry.run_id).values(inbox_number=number))
+    if entry.kind == "cancel" and run_state.ends_at_once(state, row.waiting_on, row.epoch):
+        _end_at_once(tx, entry, number)
+        return SentEntry(number=number, repeated=False, ended=True)
+    if state is RunState.WAITING and run_state.wakes(entry.kind, row.waiting_on):
+        sql_waking.wake(tx, [entry.run_id], run_state.SIGNALLED)
+        return SentEntry(number=number, repeated=False, woken=True)
+    lock = tx.connection.execute(sa.select(run_locks.c.worker_id).where(run_locks.c.run_id == entry.run_id)).scalar()
+    return SentEntry(number=number, repeated=False, driver=lock or "")
+
+
+def _end_at_once(tx: Transaction, entry: NewEntry, number: int) -> None:
+    head = head_of(tx.connection, entry.run_id)
+    asked = NewEvent(kind=kinds.CANCEL_REQUESTED, payload=payloads.pack({"number": number}), salt=entry.salts[0])
+    ended = NewEvent(kind=kinds.RUN_CANCELLED, payload=payloads.pack({}), salt=entry.salts[1])
+    after, _ = write_events(tx, entry.run_id, head, head.epoch, [asked, ended])
+    change = RunChange(
+        run_id=entry.run_id,
+        consumed=number,
+        taken_in=number,
+        cancel_seq=after.seq - 1,
+        ends_with=kinds.RUN_CANCELLED,
+        last_seq=after.seq,
+        time_us=after.time_us,
+        waiting_on="",
+        due_us=None,
+        error=run_state.error_bytes(run_state.CANCELLED_ERROR),
+    )
+    apply_changes(tx.connection, [change])
+
+
+def list_inbox(
+    connection: sa.Connection, run_id: str, after: int, limit: int, bytes_max: int
+) -> tuple[list[InboxEntry], bool]:
+    """A page of inbox entries, cut by rows and bytes."""
+    if not connection.execute(sa.select(runs.c.run_id).where(runs.c.run_id == run_id)).first():
+        raise not_found(run_id)
+    sizes = connection.execute(
+        sa.select(run_inbox.c.number, sa.func.length(run_inbox.c.payload))
+        .where(run_inbox.c.run_id == run_id, run_inbox.c.number > after)
+        .order_by(run_inbox.c.number)
+        .limit(limit + 1)
+    ).all()
+    taken = rows_within((size for _, size in sizes[:limit]), bytes_max, ENTRY_OVERHEAD_BYTES)
+    last = sizes[taken - 1][0] if taken else after
+    found = connection.execute(
+        sa.select(run_inbox)
+        .where(run_inbox.c.run_id == run_id, run_inbox.c.number > after, run_inbox.c.number <= last)
+        .order_by(run_inbox.c.number)
+    )
+    entries = [
+        InboxEntry(number=r.number, kind=r.kind, name=r.name, payload=r.payload, created_us=r.created_us) for r in found
+    ]
+    return entries, len(sizes) > taken

@@ -1,0 +1,201 @@
+"""The Store over SQL: every use written once; the two databases differ in how a function gets its connection."""
+
+import abc
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Concatenate, ParamSpec, TypeVar
+
+import sqlalchemy as sa
+
+from lantern_journal.adapters import sql_effects, sql_events, sql_leases, sql_runs, sql_sessions, sql_starts
+from lantern_journal.adapters.sql_events import Transaction
+from lantern_journal.domain.appends import Head, Row
+from lantern_journal.domain.leases import Limits
+from lantern_journal.domain.records import (
+    Agent,
+    Attach,
+    Attached,
+    Claim,
+    Grant,
+    InboxEntry,
+    LeaseTarget,
+    NewEntry,
+    NewRun,
+    OpenedRun,
+    Orphan,
+    Run,
+    RunFilter,
+    SentEntry,
+    Settlement,
+    SideEffect,
+    StartedRun,
+    Tended,
+    Tending,
+    Worker,
+)
+from lantern_journal.domain.run_state import RunChange
+from lantern_journal.ports import Collision, Disconnected
+from lantern_kernel import reasons
+from lantern_kernel.errors import LanternError
+from lantern_kernel.event import Event
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TRIES = 8
+"""Of a transaction that collided or lost its connection; it is asked again by content each time."""
+
+BACKOFF_MS_FIRST = 10
+BACKOFF_MS_MAX = 500
+
+
+class Contended(Exception):
+    """The database chose this transaction to give way (40001, 40P01, 55P03); nothing of it went in."""
+
+
+class SqlStore(abc.ABC):
+    """See `lantern_journal.ports.Store`."""
+
+    generation: int = 1
+
+    @abc.abstractmethod
+    async def _transact(self, function: Callable[[Transaction], T]) -> T:
+        """Runs a function in a transaction; raises Collision, Contended or Disconnected."""
+
+    @abc.abstractmethod
+    async def _look(self, function: Callable[[sa.Connection], T]) -> T:
+        """Runs a function that only reads; raises Disconnected."""
+
+    async def _write(self, function: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._insist(lambda: self._transact(lambda tx: function(tx, *args, **kwargs)))
+
+    async def _read(self, function: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._insist(lambda: self._look(lambda connection: function(connection, *args, **kwargs)))
+
+    async def _insist(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        backoff_ms = BACKOFF_MS_FIRST
+        for tries in range(1, TRIES + 1):
+            try:
+                return await attempt()
+            except (Collision, Contended, Disconnected) as error:
+                if tries == TRIES:
+                    reason = reasons.UNKNOWN_OUTCOME if isinstance(error, Disconnected) else reasons.UNAVAILABLE
+                    raise LanternError(
+                        reason, "the database does not answer; repeat the same request", retry_after_s=1.0
+                    ) from error
+                log.warning(
+                    "transaction is tried again",
+                    extra={"action": "transaction_retry", "cause": type(error).__name__, "tries": tries},
+                )
+            await asyncio.sleep((backoff_ms + secrets.randbelow(backoff_ms)) / 1000)
+            backoff_ms = min(backoff_ms * 2, BACKOFF_MS_MAX)
+        raise AssertionError("the last try returns or raises")
+
+    async def heads(self, run_ids: Sequence[str]) -> dict[str, Head]:
+        """See Store."""
+        return await self._look(lambda connection: sql_events.heads_of(connection, run_ids))
+
+    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> None:
+        """See Store."""
+
+        def write(tx: Transaction) -> None:
+            if changes:
+                sql_runs.check_changes(tx.connection, changes)
+            sql_events.insert_rows(tx.connection, rows)
+            if changes:
+                sql_runs.apply_changes(tx.connection, changes)
+
+        try:
+            await self._transact(write)
+        except Contended as error:
+            raise Collision(str(error)) from error
+
+    async def start_runs(self, starts: Sequence[NewRun], limits: Limits) -> list[StartedRun | LanternError]:
+        """See Store."""
+        return await self._write(sql_starts.start_runs, starts, limits)
+
+    async def get_run(self, run_id: str) -> Run:
+        """See Store."""
+        return await self._read(sql_runs.get_run, run_id)
+
+    async def list_runs(self, wanted: RunFilter, before: str, limit: int, bytes_max: int) -> tuple[list[Run], bool]:
+        """See Store."""
+        return await self._read(sql_runs.list_runs, wanted, before, limit, bytes_max)
+
+    async def list_events(self, run_id: str, after_seq: int, limit: int, bytes_max: int) -> tuple[list[Event], bool]:
+        """See Store."""
+        return await self._read(sql_events.list_events, run_id, after_seq, limit, bytes_max)
+
+    async def list_inbox(self, run_id: str, after: int, limit: int, bytes_max: int) -> tuple[list[InboxEntry], bool]:
+        """See Store."""
+        return await self._read(sql_runs.list_inbox, run_id, after, limit, bytes_max)
+
+    async def list_agents(self, tenant_id: str, after: tuple[str, int], limit: int) -> list[Agent]:
+        """See Store."""
+        return await self._read(sql_sessions.list_agents, tenant_id, after, limit)
+
+    async def send(self, entry: NewEntry, limits: Limits) -> SentEntry:
+        """See Store."""
+        return await self._write(sql_runs.send, entry, limits)
+
+    async def open_run(self, run_id: str, epoch: int, target: LeaseTarget, limits: Limits) -> OpenedRun:
+        """See Store."""
+        return await self._write(sql_leases.open_run, run_id, epoch, target, limits)
+
+    async def acquire_lease(self, grant: Grant, limits: Limits) -> int:
+        """See Store."""
+        return await self._write(sql_leases.acquire_lease, grant, limits)
+
+    async def release_lease(self, run_id: str, epoch: int, worker_id: str) -> bool:
+        """See Store."""
+        return await self._write(sql_leases.release_lease, run_id, epoch, worker_id)
+
+    async def defer_run(self, run_id: str, delay_us: int | None, salt: bytes, limits: Limits) -> None:
+        """See Store."""
+        await self._write(sql_leases.defer_run, run_id, delay_us, salt, limits)
+
+    async def attach(self, attach: Attach) -> Attached:
+        """See Store."""
+        return await self._write(sql_sessions.attach, attach)
+
+    async def close_session(self, worker_id: str, number: int) -> int | None:
+        """See Store."""
+        return await self._write(sql_sessions.close_session, worker_id, number)
+
+    async def tend_sessions(self, tending: Tending, limits: Limits) -> Tended:
+        """See Store. Tried once: after an outage it would reap sessions that nobody could hear."""
+        return await self._once(lambda tx: sql_sessions.tend_sessions(tx, tending, limits))
+
+    async def _once(self, function: Callable[[Transaction], T]) -> T:
+        try:
+            return await self._transact(function)
+        except (Collision, Contended, Disconnected) as error:
+            raise LanternError(reasons.UNAVAILABLE, "the database does not answer", retry_after_s=1.0) from error
+
+    async def adopt_sessions(self) -> None:
+        """See Store."""
+        await self._write(sql_sessions.adopt_sessions)
+
+    async def find_orphans(self, limit: int, limits: Limits) -> list[Orphan]:
+        """See Store."""
+        return await self._write(sql_leases.find_orphans, limit, limits)
+
+    async def find_workers(self, limits: Limits) -> list[Worker]:
+        """See Store."""
+        return await self._write(sql_sessions.find_workers, limits)
+
+    async def next_due_us(self, after_us: int) -> int | None:
+        """See Store."""
+        return await self._read(sql_leases.next_due_us, after_us)
+
+    async def claim_side_effect(self, claim: Claim) -> tuple[bool, SideEffect]:
+        """See Store."""
+        return await self._write(sql_effects.claim, claim)
+
+    async def settle_side_effect(self, settlement: Settlement) -> tuple[SideEffect, bool]:
+        """See Store."""
+        return await self._write(sql_effects.settle, settlement)

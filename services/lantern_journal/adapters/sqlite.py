@@ -1,0 +1,136 @@
+"""The Store on SQLite: one process per file, a writer and a reader thread; the event loop never waits for disk."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from lantern_journal.adapters import migrate as migrations
+from lantern_journal.adapters import sql_sessions
+from lantern_journal.adapters.clock import CarriedClock
+from lantern_journal.adapters.engines import FileLock, sqlite_engine
+from lantern_journal.adapters.schema import journal_marks
+from lantern_journal.adapters.sql_events import Transaction
+from lantern_journal.adapters.sql_store import SqlStore
+from lantern_journal.domain.leases import Limits
+from lantern_journal.domain.records import Tended, Tending
+from lantern_journal.ports import Collision, Disconnected
+
+T = TypeVar("T")
+
+TIME_MARK = "time_us"
+"""The journal's time never falls behind what it once was, also when the machine's clock was set back meanwhile."""
+
+
+class SqliteStore(SqlStore):
+    """See `lantern_journal.ports.Store`; open one with `open`."""
+
+    is_shared: bool = False
+
+    def __init__(self, path: Path, clock: CarriedClock) -> None:
+        self._lock = FileLock(path)
+        self._clock = clock
+        self._write_engine = sqlite_engine(path, begin="BEGIN IMMEDIATE")
+        self._read_engine = sqlite_engine(path, begin="BEGIN")
+        self._writing = ThreadPoolExecutor(1, "sqlite-writer")
+        self._reading = ThreadPoolExecutor(1, "sqlite-reader")
+        self._writer: sa.Connection | None = None
+        self._reader: sa.Connection | None = None
+
+    @classmethod
+    async def open(cls, path: Path, clock: CarriedClock, *, migrate: bool = True) -> "SqliteStore":
+        """Opens the file, makes it or brings it up to date, and sets the clock."""
+        store = cls(path, clock)
+        try:
+            change = migrations.migrate if migrate else migrations.check
+            await store._run(store._writing, change, store._write_engine)
+            await store._run(store._writing, store._connect)
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    def _connect(self) -> None:
+        self._writer = self._write_engine.connect()
+        with self._writer.begin():
+            mark = self._writer.execute(
+                sa.select(journal_marks.c.value).where(journal_marks.c.name == TIME_MARK)
+            ).scalar()
+        self._clock.not_before(mark or 0)
+
+    async def close(self) -> None:
+        """Ends the threads and lets another process in."""
+        for thread, connection in ((self._writing, self._writer), (self._reading, self._reader)):
+            if connection is not None:
+                await self._run(thread, connection.close)
+            thread.shutdown(wait=False)
+        self._write_engine.dispose()
+        self._read_engine.dispose()
+        self._lock.release()
+
+    async def publish(self, cause: str) -> None:
+        """See Store; there is nobody to tell."""
+
+    async def announcements(self) -> AsyncIterator[str]:
+        """See Store; there is nobody to hear."""
+        for _ in ():
+            yield ""
+
+    async def ping(self) -> int:
+        """See Store."""
+        await self._look(lambda connection: connection.execute(sa.select(1)).scalar())
+        return self._clock.now_us()
+
+    @staticmethod
+    async def _run(thread: ThreadPoolExecutor, function: Callable[..., T], *args: object) -> T:
+        # Shielded: a caller that goes away must not leave a half-used connection to the next.
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(thread, function, *args))
+
+    async def _transact(self, function: Callable[[Transaction], T]) -> T:
+        return await self._run(self._writing, lambda: self._write_in_thread(function))
+
+    def _write_in_thread(self, function: Callable[[Transaction], T]) -> T:
+        writer = self._writer
+        assert writer is not None, "the store is open"
+        try:
+            with writer.begin():
+                return function(Transaction(connection=writer, now_us=self._clock.now_us()))
+        except exc.IntegrityError as error:
+            raise Collision(str(error.orig)) from None
+        except (exc.OperationalError, sqlite3.OperationalError) as error:
+            # Busy, a full disk, an I/O error: whether the commit went in is for the content to say.
+            raise Disconnected(str(error)) from None
+
+    async def _look(self, function: Callable[[sa.Connection], T]) -> T:
+        return await self._run(self._reading, lambda: self._read_in_thread(function))
+
+    def _read_in_thread(self, function: Callable[[sa.Connection], T]) -> T:
+        try:
+            if self._reader is None:
+                self._reader = self._read_engine.connect()
+            with self._reader.begin():
+                return function(self._reader)
+        except exc.OperationalError as error:
+            raise Disconnected(str(error)) from None
+
+    async def tend_sessions(self, tending: Tending, limits: Limits) -> Tended:
+        """See Store; with the time mark, where there is something to write anyway."""
+
+        def tend(tx: Transaction) -> Tended:
+            tended = sql_sessions.tend_sessions(tx, tending, limits)
+            if tending.seen:
+                tx.connection.execute(_MARK, {"name": TIME_MARK, "value": tx.now_us})
+            return tended
+
+        return await self._once(tend)
+
+
+_MARK = sa.text(
+    "INSERT INTO journal_marks (name, value) VALUES (:name, :value)"
+    " ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE excluded.value > journal_marks.value"
+)

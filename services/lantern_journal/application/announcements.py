@@ -1,0 +1,179 @@
+"""Who waits for what within this process: hints about orphans, commits of runs that somebody follows, due times."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
+
+from lantern_journal.ports import Clock, Store
+
+log = logging.getLogger(__name__)
+
+LEASE_EXPIRED, QUEUED, WOKEN, DUE = "lease_expired", "queued", "woken", "due"
+"""The causes of an announcement."""
+
+CAUSES = frozenset({LEASE_EXPIRED, QUEUED, WOKEN, DUE})
+
+RELAY_PAUSE_S = 0.05
+"""Causes that arise within this go to the other journal processes together."""
+
+DUE_LOOK_S_MAX = 30.0
+"""The due times are read again after this long: another journal process may have written one."""
+
+DUE_RETRY_S = 1.0
+"""After the database could not be asked."""
+
+
+class Subscription:
+    """One watcher's causes since it last looked; merged, so that a slow watcher costs nothing."""
+
+    def __init__(self) -> None:
+        self._causes: set[str] = set()
+        self._ready = asyncio.Event()
+
+    def add(self, cause: str) -> None:
+        """Notes a cause."""
+        self._causes.add(cause)
+        self._ready.set()
+
+    async def causes(self) -> AsyncIterator[str]:
+        """Causes as they come."""
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            causes, self._causes = self._causes, set()
+            for cause in sorted(causes):
+                yield cause
+
+
+class Hub:
+    """Passes news on within this process."""
+
+    def __init__(self) -> None:
+        self._watchers: set[Subscription] = set()
+        self._followers: dict[str, set[asyncio.Event]] = {}
+        self.sent: Counter[str] = Counter()
+        self.next_due_us: int | None = None
+        self.due_changed = asyncio.Event()
+        # What the other journal processes are still to be told.
+        self.outgoing = Subscription()
+
+    def announce(self, cause: str) -> None:
+        """There may be orphans."""
+        self.outgoing.add(cause)
+        self.hear(cause)
+
+    def hear(self, cause: str) -> None:
+        """There may be orphans, as this or another journal process says."""
+        self.sent[cause] += 1
+        for watcher in self._watchers:
+            watcher.add(cause)
+
+    @contextmanager
+    def watch(self) -> Generator[Subscription]:
+        """A subscription to announcements."""
+        subscription = Subscription()
+        self._watchers.add(subscription)
+        try:
+            yield subscription
+        finally:
+            self._watchers.discard(subscription)
+
+    def committed(self, run_id: str) -> None:
+        """Events of a run were committed: wakes its followers."""
+        for event in self._followers.get(run_id, ()):
+            event.set()
+
+    @contextmanager
+    def follow(self, run_id: str) -> Generator[asyncio.Event]:
+        """An event that is set whenever something of the run is committed in this process."""
+        event = asyncio.Event()
+        self._followers.setdefault(run_id, set()).add(event)
+        try:
+            yield event
+        finally:
+            followers = self._followers[run_id]
+            followers.discard(event)
+            if not followers:
+                del self._followers[run_id]
+
+    def due_at(self, us: int) -> None:
+        """A run becomes due then: the timer wakes earlier if it must."""
+        if self.next_due_us is None or us < self.next_due_us:
+            self.next_due_us = us
+            self.due_changed.set()
+
+
+class DueTimer:
+    """Announces due runs when they become due (SPEC L8): sleeps until the next due time, or an earlier one arrives."""
+
+    def __init__(self, store: Store, clock: Clock, hub: Hub) -> None:
+        self._store, self._clock, self._hub = store, clock, hub
+
+    async def run(self) -> None:
+        """For the life of the process."""
+        announced_us = 0
+        while True:
+            # Cleared before the look: what is parked while the database answers wakes us at once.
+            self._hub.due_changed.clear()
+            self._hub.next_due_us = None
+            try:
+                found = await self._store.next_due_us(announced_us)
+            except Exception as error:
+                # Nothing may end this loop: due runs would wait for the sweep.
+                log.warning("due times not read", extra={"action": "due_failed", "cause": type(error).__name__})
+                await asyncio.sleep(DUE_RETRY_S)
+                continue
+            if found is not None:
+                self._hub.due_at(found)
+            next_us, now_us = self._hub.next_due_us, self._clock.now_us()
+            if next_us is not None and next_us <= now_us:
+                announced_us = now_us
+                self._hub.announce(DUE)
+                continue
+            wait_s = DUE_LOOK_S_MAX if next_us is None else min((next_us - now_us) / 1e6, DUE_LOOK_S_MAX)
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._earlier_than(next_us)
+            except TimeoutError:
+                continue
+
+    async def _earlier_than(self, next_us: int | None) -> None:
+        """Returns when a due time before `next_us` has come in."""
+        while self._hub.next_due_us == next_us:
+            await self._hub.due_changed.wait()
+            self._hub.due_changed.clear()
+
+
+class Relay:
+    """Exchanges announcements with the other journal processes, where there can be any.
+
+    They are hints: losing one costs the time until the next sweep.
+    """
+
+    def __init__(self, store: Store, hub: Hub) -> None:
+        self._store, self._hub = store, hub
+
+    async def run(self) -> None:
+        """For the life of the process."""
+        if self._store.is_shared:
+            await asyncio.gather(self._tell(), self._listen())
+
+    async def _tell(self) -> None:
+        async for cause in self._hub.outgoing.causes():
+            try:
+                await self._store.publish(cause)
+            except Exception as error:
+                log.warning("not announced", extra={"action": "relay_failed", "cause": type(error).__name__})
+            await asyncio.sleep(RELAY_PAUSE_S)
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async for cause in self._store.announcements():
+                    if cause in CAUSES:
+                        self._hub.hear(cause)
+            except Exception as error:
+                log.warning("not listening", extra={"action": "relay_failed", "cause": type(error).__name__})
+            await asyncio.sleep(DUE_RETRY_S)

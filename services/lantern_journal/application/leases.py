@@ -1,0 +1,79 @@
+"""Leases from outside: open, release, acquire, defer; claims on deliveries."""
+
+from lantern_journal.application import announcements
+from lantern_journal.application.announcements import Hub
+from lantern_journal.application.committer import GroupCommitter
+from lantern_journal.domain.leases import Limits
+from lantern_journal.domain.records import (
+    Claim,
+    Grant,
+    LeaseTarget,
+    OpenedRun,
+    Orphan,
+    Settlement,
+    SideEffect,
+    Worker,
+)
+from lantern_journal.ports import Clock, Sources, Store
+
+
+class Leases:
+    """Use cases of the sweep and of drivers."""
+
+    def __init__(
+        self, store: Store, clock: Clock, sources: Sources, hub: Hub, committer: GroupCommitter, limits: Limits
+    ) -> None:
+        self._store, self._clock, self._sources, self._hub = store, clock, sources, hub
+        self._committer, self._limits = committer, limits
+
+    async def acquire(self, run_id: str, target: LeaseTarget, reason: str) -> int:
+        """Grants a run's lease to a worker's session; its epoch, or 0."""
+        grant = Grant(run_id=run_id, target=target, reason=reason, salt=self._sources.salt())
+        epoch = await self._store.acquire_lease(grant, self._limits)
+        if epoch:
+            self._committer.forget(run_id)
+            self._hub.committed(run_id)
+            # A grant that nobody opens ends by itself.
+            self._hub.due_at(self._clock.now_us() + self._limits.grant_us)
+        return epoch
+
+    async def open(self, run_id: str, epoch: int, target: LeaseTarget) -> OpenedRun:
+        """Makes a grant a full lease; what the driver needs to begin."""
+        return await self._store.open_run(run_id, epoch, target, self._limits)
+
+    async def release(self, run_id: str, epoch: int, worker_id: str) -> None:
+        """Hands a run back."""
+        if await self._store.release_lease(run_id, epoch, worker_id):
+            self._hub.announce(announcements.QUEUED)
+
+    async def defer(self, run_id: str, delay_us: int | None) -> None:
+        """Sets a run aside that found no taker."""
+        await self._store.defer_run(run_id, delay_us, self._sources.salt(), self._limits)
+        self._committer.forget(run_id)
+        self._hub.committed(run_id)
+        if delay_us is not None:
+            self._hub.due_at(self._clock.now_us() + delay_us)
+
+    async def orphans(self, limit: int) -> list[Orphan]:
+        """Runs that need a driver."""
+        return await self._store.find_orphans(limit, self._limits)
+
+    async def workers(self) -> list[Worker]:
+        """Workers that can be granted leases."""
+        return [worker for worker in await self._store.find_workers(self._limits) if not worker.draining]
+
+    async def claim(
+        self, *, key: str, run_id: str, step_id: str, epoch: int, sink: str, worker_id: str
+    ) -> tuple[bool, SideEffect]:
+        """Claims a delivery before it is dispatched."""
+        nonce = self._sources.salt()
+        return await self._store.claim_side_effect(
+            Claim(key=key, run_id=run_id, step_id=step_id, epoch=epoch, sink=sink, worker_id=worker_id, nonce=nonce)
+        )
+
+    async def settle(self, settlement: Settlement) -> SideEffect:
+        """Records how a delivery ended."""
+        side_effect, woken = await self._store.settle_side_effect(settlement)
+        if woken:
+            self._hub.announce(announcements.WOKEN)
+        return side_effect

@@ -1,0 +1,144 @@
+"""Starting, reading and addressing runs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from hashlib import sha256
+
+from lantern_journal.application import announcements
+from lantern_journal.application.announcements import Hub
+from lantern_journal.application.committer import GroupCommitter
+from lantern_journal.application.sessions import Sessions
+from lantern_journal.application.starts import Starter
+from lantern_journal.domain import run_state
+from lantern_journal.domain.appends import Head
+from lantern_journal.domain.leases import Limits
+from lantern_journal.domain.records import LeaseTarget, NewEntry, NewRun, SentEntry, StartedRun, WorkflowIdPolicy
+from lantern_journal.ports import Clock, Sources, Store
+from lantern_kernel import kinds
+from lantern_kernel.bounds import PAGE_BYTES_MAX, PAGE_ROWS_MAX
+from lantern_kernel.event import Event
+
+FOLLOW_LOOK_S = 1.0
+"""A follower reads again after this long where other journal processes may commit to its run."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartRequest:
+    """What a caller asks to start; fields as in NewRun."""
+
+    # Unique per logical request within the tenant.
+    request_id: str
+    # The owner.
+    tenant_id: str
+    # What to execute.
+    agent_name: str
+    # JSON.
+    input: bytes
+    # The user's own name for it; may be empty.
+    workflow_id: str
+    # What to do when that name is taken.
+    policy: WorkflowIdPolicy
+    # The caller's W3C trace context; empty makes a new one.
+    traceparent: str
+    # Whose lease it is created with; None queues it.
+    target: LeaseTarget | None
+
+    def digest(self) -> bytes:
+        """Of the content that a repeated request id must repeat: agent, input, workflow id, policy."""
+        content = sha256()
+        for part in (self.agent_name.encode(), self.input, self.workflow_id.encode(), self.policy.encode()):
+            content.update(len(part).to_bytes(8, "big"))
+            content.update(part)
+        return content.digest()
+
+
+class Runs:
+    """Use cases of JournalService."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        sources: Sources,
+        hub: Hub,
+        sessions: Sessions,
+        committer: GroupCommitter,
+        limits: Limits,
+    ) -> None:
+        self._store, self._clock, self._sources, self._hub = store, clock, sources, hub
+        self._sessions, self._committer, self._limits = sessions, committer, limits
+        self._starter = Starter(store, limits)
+
+    async def start(self, request: StartRequest) -> StartedRun:
+        """Starts a run, or returns the one that was started before."""
+        new = NewRun(
+            run_id=self._sources.run_id(self._clock.now_us()),
+            request_id=request.request_id,
+            request_digest=request.digest(),
+            tenant_id=request.tenant_id,
+            agent_name=request.agent_name,
+            input=request.input,
+            workflow_id=request.workflow_id,
+            policy=request.policy,
+            traceparent=request.traceparent or self._sources.traceparent(),
+            target=request.target,
+            salts=(self._sources.salt(), self._sources.salt()),
+        )
+        started = await self._starter.start(new)
+        if started.events:
+            last = started.events[-1]
+            head = Head(last.seq, last.digest, last.hash, last.epoch, last.time_us, last.kind)
+            self._committer.keep(started.run.run_id, head)
+        elif started.created:
+            self._hub.announce(announcements.QUEUED)
+        return started
+
+    async def send(self, request_id: str, run_id: str, kind: str, name: str, payload: bytes) -> SentEntry:
+        """Puts an entry into a run's inbox and wakes whoever must see it."""
+        entry = NewEntry(
+            request_id=request_id,
+            run_id=run_id,
+            kind=kind,
+            name=name,
+            payload=payload,
+            salts=(self._sources.salt(), self._sources.salt()),
+        )
+        sent = await self._store.send(entry, self._limits)
+        if sent.ended:
+            self._committer.forget(run_id)
+            self._hub.committed(run_id)
+        elif sent.woken:
+            self._hub.announce(announcements.WOKEN)
+        elif sent.driver:
+            self._sessions.push_inbox(sent.driver, run_id, sent.number)
+        return sent
+
+    async def follow(self, run_id: str, after_seq: int) -> AsyncIterator[list[Event]]:
+        """Pages of a run's events as they are committed, ending after the terminal one.
+
+        Each page is read when the one before was taken: a slow reader lags, and costs one page of memory.
+        """
+        wait_s = FOLLOW_LOOK_S if self._store.is_shared else None
+        with self._hub.follow(run_id) as committed:
+            while True:
+                committed.clear()
+                events, has_more = await self._store.list_events(run_id, after_seq, PAGE_ROWS_MAX, PAGE_BYTES_MAX)
+                if events:
+                    after_seq = events[-1].seq
+                    yield events
+                    if events[-1].kind in kinds.TERMINAL:
+                        return
+                    if has_more:
+                        continue
+                elif (await self._store.get_run(run_id)).state in run_state.FINAL:
+                    # Either the caller has seen the end already, or it was committed between the two looks.
+                    late, _ = await self._store.list_events(run_id, after_seq, 1, PAGE_BYTES_MAX)
+                    if not late:
+                        return
+                    continue
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await committed.wait()
+                except TimeoutError:
+                    continue

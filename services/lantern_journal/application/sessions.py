@@ -1,0 +1,183 @@
+"""Workers' sessions: attach, the grace of a closed stream, the silence reaper, renewal (SPEC L2)."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lantern_journal.application import announcements
+from lantern_journal.application.announcements import Hub
+from lantern_journal.domain.leases import Limits
+from lantern_journal.domain.records import Attach, Tended, Tending
+from lantern_journal.ports import Clock, Store
+from lantern_kernel.errors import LanternError
+
+log = logging.getLogger(__name__)
+
+TEND_INTERVAL_S = 1.0
+TEND_INTERVAL_S_MIN = 0.02
+INBOX_LOOK_WORKERS_MAX = 1_000
+"""Workers whose drives are checked for missed inbox entries in one statement."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listener:
+    """How a session's stream is told something."""
+
+    # These runs have new inbox entries.
+    inbox: Callable[[list[str]], None]
+    # The session is no more: the stream ends, the worker attaches anew.
+    end: Callable[[], None]
+    # The journal process stops: the worker attaches elsewhere.
+    move: Callable[[], None]
+
+
+class LocalSession:
+    """A session whose stream ends in this process."""
+
+    def __init__(self, worker_id: str, number: int, listener: Listener, heard_s: float) -> None:
+        self.worker_id, self.number, self.listener = worker_id, number, listener
+        self.heard_s = heard_s
+        self.heard_since_flush = False
+        # The last inbox number that each driven run's worker was told of.
+        self.told: dict[str, int] = {}
+
+
+class Sessions:
+    """The sessions of this process's workers."""
+
+    def __init__(self, store: Store, clock: Clock, hub: Hub, limits: Limits, *, grace_s: float) -> None:
+        self._store, self._clock, self._hub, self.limits = store, clock, hub, limits
+        self._grace_s = grace_s
+        self._local: dict[str, LocalSession] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._generation = store.generation
+        self._renewed_s = clock.monotonic_s()
+        self._stopping = False
+
+    async def attach(self, request: Attach, listener: Listener) -> LocalSession:
+        """Opens the worker's next session; leases of its earlier one stay."""
+        attached = await self._store.attach(request)
+        session = LocalSession(request.worker_id, attached.number, listener, self._clock.monotonic_s())
+        self._local[request.worker_id] = session
+        if attached.woken:
+            self._hub.announce(announcements.WOKEN)
+        log.info(
+            "worker attached",
+            extra={"action": "attached", "worker_id": request.worker_id, "session_number": attached.number},
+        )
+        if self._stopping:
+            listener.move()
+        return session
+
+    def heard(self, session: LocalSession) -> None:
+        """Something came from the worker."""
+        session.heard_s = self._clock.monotonic_s()
+        session.heard_since_flush = True
+
+    def stream_closed(self, session: LocalSession) -> None:
+        """The stream broke: after the grace the session closes, unless the worker is back."""
+        if self._local.get(session.worker_id) is session:
+            del self._local[session.worker_id]
+        if self._stopping:
+            return
+        task = asyncio.create_task(self._close_after_grace(session))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _close_after_grace(self, session: LocalSession) -> None:
+        await asyncio.sleep(self._grace_s)
+        if session.worker_id in self._local:
+            return
+        try:
+            expired = await self._store.close_session(session.worker_id, session.number)
+        except LanternError:
+            # Its silence will close it.
+            log.exception("session not closed", extra={"action": "close_failed", "worker_id": session.worker_id})
+            return
+        if expired is None:
+            return
+        log.info(
+            "session closed",
+            extra={"action": "session_closed", "worker_id": session.worker_id, "leases": expired},
+        )
+        self._hub.announce(announcements.LEASE_EXPIRED)
+
+    def push_inbox(self, worker_id: str, run_id: str, number: int) -> None:
+        """Tells the driver of a run, where its session is here, that there is a new entry."""
+        session = self._local.get(worker_id)
+        if session is not None:
+            session.told[run_id] = number
+            session.listener.inbox([run_id])
+
+    async def adopt(self) -> None:
+        """At start and after a lost database: every open session gets a fresh moment to come back."""
+        await self._store.adopt_sessions()
+
+    async def run(self) -> None:
+        """Tends the sessions for the life of the process."""
+        shortest_us = min(self.limits.grant_us, self.limits.silence_us, self.limits.lease_us)
+        interval_s = min(TEND_INTERVAL_S, max(shortest_us / 4e6, TEND_INTERVAL_S_MIN))
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await self._tend()
+            except LanternError as error:
+                log.warning("sessions not tended", extra={"action": "tend_failed", "reason": error.reason})
+            except Exception:
+                log.exception("sessions not tended", extra={"action": "tend_failed"})
+
+    async def _tend(self) -> None:
+        if self._generation != self._store.generation:
+            # Nobody could be heard while the database was away.
+            generation = self._store.generation
+            await self.adopt()
+            self._generation = generation
+        seen = [session for session in self._local.values() if session.heard_since_flush]
+        for session in seen:
+            session.heard_since_flush = False
+        now_s = self._clock.monotonic_s()
+        is_renewal = now_s - self._renewed_s >= self.limits.lease_us / 3e6
+        tending = Tending(
+            seen=tuple((session.worker_id, session.number) for session in seen),
+            renew=tuple(session.worker_id for session in self._fresh(now_s)) if is_renewal else (),
+            inbox_of=tuple(self._local)[:INBOX_LOOK_WORKERS_MAX],
+        )
+        try:
+            tended = await self._store.tend_sessions(tending, self.limits)
+        except BaseException:
+            for session in seen:
+                session.heard_since_flush = True
+            raise
+        if is_renewal:
+            self._renewed_s = now_s
+        self._tell(tended)
+
+    def _fresh(self, now_s: float) -> list[LocalSession]:
+        silence_s = self.limits.silence_us / 1e6
+        return [session for session in self._local.values() if session.heard_s > now_s - silence_s]
+
+    def _tell(self, tended: Tended) -> None:
+        for worker_id in tended.closed:
+            log.info("silent session closed", extra={"action": "session_silent", "worker_id": worker_id})
+            session = self._local.pop(worker_id, None)
+            if session is not None:
+                session.listener.end()
+        if tended.closed:
+            self._hub.announce(announcements.LEASE_EXPIRED)
+        for worker_id, run_id, number in tended.inbox:
+            session = self._local.get(worker_id)
+            if session is not None and session.told.get(run_id, 0) < number:
+                self.push_inbox(worker_id, run_id, number)
+
+    def stop(self) -> None:
+        """Tells every worker to attach elsewhere; their sessions stay open for that."""
+        self._stopping = True
+        for session in list(self._local.values()):
+            session.listener.move()
+
+    async def close(self) -> None:
+        """Ends what waits for a grace to pass."""
+        for task in self._closing:
+            task.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)

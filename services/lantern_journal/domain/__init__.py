@@ -1,0 +1,1 @@
+"""What the journal decides, as pure functions over values."""

@@ -1,0 +1,370 @@
+"""What the journal keeps and what is asked of it, as values. All times: integer microseconds since the Unix epoch."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lantern_journal.domain.leases import AgentOffer
+from lantern_journal.domain.run_state import RunState
+from lantern_kernel.event import Event
+from lantern_kernel.payloads import RunErrorFacts
+
+
+class WorkflowIdPolicy(StrEnum):
+    """What happens when a workflow id is taken (SPEC S2)."""
+
+    REJECT = "reject"
+    USE_EXISTING = "use-existing"
+    ALLOW_AFTER_CLOSE = "allow-after-close"
+
+
+class SideEffectState(StrEnum):
+    """How far a delivery got (SPEC E4)."""
+
+    CLAIMED = "claimed"
+    DELIVERED = "delivered"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeaseTarget:
+    """A worker's session."""
+
+    # The worker.
+    worker_id: str
+    # The number of its session.
+    session_number: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewRun:
+    """A run that is to be started."""
+
+    # Made for this call; by it the call knows its own work again after a lost connection.
+    run_id: str
+    # Unique per logical request within the tenant.
+    request_id: str
+    # Of the content; the same request id must come with the same.
+    request_digest: bytes
+    # The owner.
+    tenant_id: str
+    # What to execute.
+    agent_name: str
+    # JSON.
+    input: bytes
+    # The user's own name for it; may be empty.
+    workflow_id: str
+    # What to do when that name is taken.
+    policy: WorkflowIdPolicy
+    # W3C trace context.
+    traceparent: str
+    # Whose lease it is created with; None queues it.
+    target: LeaseTarget | None
+    # For run_started and lease_granted.
+    salts: tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A run."""
+
+    # UUIDv7.
+    run_id: str
+    # The owner.
+    tenant_id: str
+    # The user's own name; may be empty.
+    workflow_id: str
+    # What it executes.
+    agent_name: str
+    # The version it pinned.
+    agent_version: int
+    # The digest of that version.
+    agent_digest: str
+    # Where it stands.
+    state: RunState
+    # For WAITING: on what.
+    waiting_on: str
+    # When it goes on by itself.
+    due_us: int | None
+    # When it was created.
+    created_us: int
+    # When its state last changed.
+    updated_us: int
+    # When it ended.
+    ended_us: int | None
+    # Why it ended badly or waits.
+    error: RunErrorFacts | None
+    # W3C trace context.
+    traceparent: str
+    # The last inbox entry.
+    inbox_number: int
+    # The last inbox entry that its driver has consumed.
+    consumed_inbox: int
+    # Leases granted so far.
+    epoch: int
+    # The place of its terminal event.
+    end_seq: int | None
+    # Its input; None where it was not asked for.
+    input: bytes | None = None
+    # Its result; None where there is none or it was not asked for.
+    result: bytes | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartedRun:
+    """What became of a start."""
+
+    # The run, new or existing.
+    run: Run
+    # Whether this call made it.
+    created: bool
+    # Its events where this call granted the lease; else none.
+    events: tuple[Event, ...] = ()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch granted by this call; 0 where none was."""
+        return self.events[-1].epoch if self.events else 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InboxEntry:
+    """Something that others have to say to a run."""
+
+    # Dense within the run, from 1.
+    number: int
+    # signal or cancel.
+    kind: str
+    # For a signal: its name.
+    name: str
+    # JSON.
+    payload: bytes
+    # When it was taken in.
+    created_us: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewEntry:
+    """An inbox entry that is to be taken in."""
+
+    # Unique per logical request within the run.
+    request_id: str
+    # The run.
+    run_id: str
+    # signal or cancel.
+    kind: str
+    # For a signal: its name.
+    name: str
+    # JSON.
+    payload: bytes
+    # For cancel_requested and run_cancelled, where the cancel ends the run at once.
+    salts: tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SentEntry:
+    """What became of an inbox entry."""
+
+    # Its number.
+    number: int
+    # It had been taken in before.
+    repeated: bool
+    # The run was waiting and is now queued.
+    woken: bool = False
+    # The run ended in this very transaction.
+    ended: bool = False
+    # Who drives the run now; empty where nobody does.
+    driver: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenedRun:
+    """What a driver needs to begin."""
+
+    # The run, with its input.
+    run: Run
+    # The first page of its history.
+    events: tuple[Event, ...]
+    # The place of its last event.
+    head_seq: int
+    # Entries not consumed, at most a page.
+    inbox: tuple[InboxEntry, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grant:
+    """A lease that is to be granted."""
+
+    # The run.
+    run_id: str
+    # For whom.
+    target: LeaseTarget
+    # start, crash, timer, signal or upgrade.
+    reason: str
+    # For lease_granted; by it the call knows its own work again after a lost connection.
+    salt: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attach:
+    """A worker that makes itself known."""
+
+    # Unique per process start.
+    worker_id: str
+    # Where its ExecutorService listens.
+    address: str
+    # Runs at once.
+    capacity: int
+    # What it can drive.
+    offers: tuple[AgentOffer, ...]
+    # Whose agents these are.
+    tenant_id: str
+    # It is granted nothing any more.
+    draining: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attached:
+    """The session stands."""
+
+    # Its number.
+    number: int
+    # Waiting runs that it woke.
+    woken: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tending:
+    """What a journal process does for the sessions of its workers, each second or so, in one transaction."""
+
+    # Sessions heard from since the last time: worker and number.
+    seen: tuple[tuple[str, int], ...] = ()
+    # Workers whose leases are to be renewed.
+    renew: tuple[str, ...] = ()
+    # Workers whose drives may have missed an inbox entry.
+    inbox_of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tended:
+    """What came of it."""
+
+    # Workers whose sessions were silent for too long and are closed now, and those of `seen` that others closed.
+    closed: tuple[str, ...]
+    # Driven runs with entries that their driver has not consumed: worker, run, last number.
+    inbox: tuple[tuple[str, str, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Orphan:
+    """A run that needs a driver."""
+
+    # The run.
+    run_id: str
+    # Its owner.
+    tenant_id: str
+    # What it executes.
+    agent_name: str
+    # The version it pinned.
+    agent_version: int
+    # The digest of that version.
+    agent_digest: str
+    # start, crash, timer, signal or upgrade.
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Worker:
+    """A worker with a live session."""
+
+    # Unique per process start.
+    worker_id: str
+    # The number of its session.
+    session_number: int
+    # Where its ExecutorService listens.
+    address: str
+    # Runs at once.
+    capacity: int
+    # Leases that it holds.
+    lease_count: int
+    # Whose agents it offers.
+    tenant_id: str
+    # What it can drive.
+    offers: tuple[AgentOffer, ...]
+    # It is granted nothing any more.
+    draining: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Agent:
+    """A version of an agent."""
+
+    # Its name.
+    name: str
+    # Dense per name, from 1.
+    version: int
+    # SHA-256 (hex) of its definition.
+    digest: str
+    # code, graph or llm.
+    program_kind: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """A claim on one delivery that is to be made."""
+
+    # The idempotency key.
+    key: str
+    # The run.
+    run_id: str
+    # The step.
+    step_id: str
+    # The lease under which it is claimed.
+    epoch: int
+    # Where it goes, for people.
+    sink: str
+    # The claiming worker.
+    worker_id: str
+    # Random; by it the call knows its own work again after a lost connection.
+    nonce: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SideEffect:
+    """What is known of a delivery."""
+
+    # The idempotency key.
+    key: str
+    # How far it got.
+    state: SideEffectState
+    # What came back (JSON).
+    result: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settlement:
+    """How a delivery ended."""
+
+    # The idempotency key.
+    key: str
+    # DELIVERED or REFUSED.
+    state: SideEffectState
+    # What came back (JSON).
+    result: bytes
+    # The run.
+    run_id: str
+    # The settling worker, or an operator's name.
+    worker_id: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFilter:
+    """Which runs to list."""
+
+    # The owner.
+    tenant_id: str
+    # Only these; empty is all.
+    states: tuple[RunState, ...] = ()
+    # Only this one; empty is all.
+    workflow_id: str = ""
+    # Only of this agent; empty is all.
+    agent_name: str = ""

@@ -1,0 +1,205 @@
+"""What the journal needs from outside: a store, a clock, randomness."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from lantern_journal.domain.appends import Head, Row
+from lantern_journal.domain.leases import Limits
+from lantern_journal.domain.records import (
+    Agent,
+    Attach,
+    Attached,
+    Claim,
+    Grant,
+    InboxEntry,
+    LeaseTarget,
+    NewEntry,
+    NewRun,
+    OpenedRun,
+    Orphan,
+    Run,
+    RunFilter,
+    SentEntry,
+    Settlement,
+    SideEffect,
+    StartedRun,
+    Tended,
+    Tending,
+    Worker,
+)
+from lantern_journal.domain.run_state import RunChange
+from lantern_kernel.errors import LanternError
+from lantern_kernel.event import Event
+
+
+class Collision(Exception):
+    """Somebody else has written one of those places; nothing of this write went in."""
+
+
+class Disconnected(Exception):
+    """The database cannot be reached or was lost: whether the write went in is not known. Ask again by content."""
+
+
+class GroupRefused(Exception):
+    """Some appends of a group may not change their runs; nothing of the group went in.
+
+    Args:
+        errors: For each refused change (its index in the group's changes) why.
+    """
+
+    def __init__(self, errors: dict[int, Exception]) -> None:
+        super().__init__(f"{len(errors)} changes are refused")
+        self.errors = errors
+
+
+class Clock(Protocol):
+    """The journal's time (SPEC J5): the database's, carried by the monotonic clock in between."""
+
+    def now_us(self) -> int:
+        """Microseconds since the Unix epoch."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds since an arbitrary moment, never falling."""
+        ...
+
+
+class Sources(Protocol):
+    """Randomness."""
+
+    def salt(self) -> bytes:
+        """16 random bytes."""
+        ...
+
+    def run_id(self, now_us: int) -> str:
+        """A fresh UUIDv7 of that time."""
+        ...
+
+    def traceparent(self) -> str:
+        """A fresh, sampled W3C trace context."""
+        ...
+
+
+class Store(Protocol):
+    """All that is kept. Every method that writes is one transaction, and safe to repeat after Disconnected.
+
+    Those whose repeat could not be told from a second request do so by content (run id, salt, nonce).
+    Errors: LanternError as the RPC of that name documents; Disconnected.
+    """
+
+    @property
+    def generation(self) -> int:
+        """Grows whenever the database connection was lost: what is cached of the database is then worth nothing."""
+        ...
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other journal processes may write to the same database."""
+        ...
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        ...
+
+    async def ping(self) -> int:
+        """The database's time, microseconds; also settles whether it can be reached."""
+        ...
+
+    async def heads(self, run_ids: Sequence[str]) -> dict[str, Head]:
+        """The heads of runs; runs without events are left out."""
+        ...
+
+    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> None:
+        """Writes a group whole, or raises Collision, GroupRefused or Disconnected."""
+        ...
+
+    async def start_runs(self, starts: Sequence[NewRun], limits: Limits) -> list[StartedRun | LanternError]:
+        """Starts runs, or finds those that were started before; for each the run, or why it alone was refused.
+
+        No two of them have the same request id or workflow id in one tenant.
+        """
+        ...
+
+    async def get_run(self, run_id: str) -> Run:
+        """A run with its input and result."""
+        ...
+
+    async def list_runs(self, wanted: RunFilter, before: str, limit: int, bytes_max: int) -> tuple[list[Run], bool]:
+        """Runs below a run id (empty: from the newest), newest first, without input and result; and whether more."""
+        ...
+
+    async def list_events(self, run_id: str, after_seq: int, limit: int, bytes_max: int) -> tuple[list[Event], bool]:
+        """Events after a seq and whether there are more now; at least one where there is one. RUN_NOT_FOUND."""
+        ...
+
+    async def list_inbox(self, run_id: str, after: int, limit: int, bytes_max: int) -> tuple[list[InboxEntry], bool]:
+        """Inbox entries after a number and whether there are more now. RUN_NOT_FOUND."""
+        ...
+
+    async def list_agents(self, tenant_id: str, after: tuple[str, int], limit: int) -> list[Agent]:
+        """Agents after a (name, version), in that order."""
+        ...
+
+    async def send(self, entry: NewEntry, limits: Limits) -> SentEntry:
+        """Takes an inbox entry in and wakes the run where it waits."""
+        ...
+
+    async def open_run(self, run_id: str, epoch: int, target: LeaseTarget, limits: Limits) -> OpenedRun:
+        """Makes a grant a full lease and reads what its driver needs."""
+        ...
+
+    async def acquire_lease(self, grant: Grant, limits: Limits) -> int:
+        """Grants a lease; its epoch, or 0 where it was not granted."""
+        ...
+
+    async def release_lease(self, run_id: str, epoch: int, worker_id: str) -> bool:
+        """Clears the holder and queues the run; False where that had happened before."""
+        ...
+
+    async def defer_run(self, run_id: str, delay_us: int | None, salt: bytes, limits: Limits) -> None:
+        """Sets a run aside for a time or, without one, until its agent is offered."""
+        ...
+
+    async def attach(self, attach: Attach) -> Attached:
+        """Opens a worker's next session, makes its agents known and wakes the runs that waited for them."""
+        ...
+
+    async def close_session(self, worker_id: str, number: int) -> int | None:
+        """Closes a session by compare-and-set and expires its leases: how many, or None where it has moved on."""
+        ...
+
+    async def tend_sessions(self, tending: Tending, limits: Limits) -> Tended:
+        """Flushes, renews, opens, and closes whatever session has been silent for too long."""
+        ...
+
+    async def adopt_sessions(self) -> None:
+        """Gives every open session a fresh moment to come back (SPEC L2)."""
+        ...
+
+    async def find_orphans(self, limit: int, limits: Limits) -> list[Orphan]:
+        """Runs that need a driver, fair over tenants, oldest first."""
+        ...
+
+    async def find_workers(self, limits: Limits) -> list[Worker]:
+        """Workers with a live session."""
+        ...
+
+    async def next_due_us(self, after_us: int) -> int | None:
+        """The first moment after `after_us` at which a run becomes an orphan by itself; None where there is none."""
+        ...
+
+    async def publish(self, cause: str) -> None:
+        """Tells the other journal processes that there may be orphans; may get lost."""
+        ...
+
+    def announcements(self) -> AsyncIterator[str]:
+        """What the other journal processes publish, for as long as the connection lasts."""
+        ...
+
+    async def claim_side_effect(self, claim: Claim) -> tuple[bool, SideEffect]:
+        """Claims a delivery; whether this call did, and what is known of it."""
+        ...
+
+    async def settle_side_effect(self, settlement: Settlement) -> tuple[SideEffect, bool]:
+        """Records how a delivery ended; what is recorded, and whether the run was woken by it."""
+        ...

@@ -1,0 +1,153 @@
+"""JournalWorkerService: see its proto for what each RPC promises."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from google.protobuf import duration_pb2
+
+from lantern.api.journal.v1 import worker_service_pb2 as pb
+from lantern.api.journal.v1 import worker_service_pb2_grpc
+from lantern_journal import validate, wire
+from lantern_journal.application.committer import GroupCommitter
+from lantern_journal.application.leases import Leases
+from lantern_journal.application.sessions import Listener, LocalSession, Sessions
+from lantern_journal.ports import Clock, Store
+from lantern_journal.servicer.outbox import Outbox
+from lantern_journal.servicer.streams import OpenStreams, number_of, page_token
+from lantern_kernel.bounds import PAGE_BYTES_MAX
+from lantern_kernel.errors import LanternError
+
+
+class WorkerServicer(worker_service_pb2_grpc.JournalWorkerServiceServicer):
+    """For executors."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        committer: GroupCommitter,
+        leases: Leases,
+        store: Store,
+        clock: Clock,
+        streams: OpenStreams,
+    ) -> None:
+        self._sessions, self._committer, self._leases = sessions, committer, leases
+        self._store, self._clock, self._streams = store, clock, streams
+
+    async def Session(
+        self, request_iterator: AsyncIterator[pb.SessionRequest], context: Any
+    ) -> AsyncIterator[pb.SessionResponse]:
+        """A worker's standing connection. One task reads; this one alone writes."""
+        outbox = Outbox()
+        session: LocalSession | None = None
+        reader: asyncio.Task[None] | None = None
+        with self._streams.registered(leaves_by_itself=True):
+            try:
+                first = await anext(aiter(request_iterator), None)
+                if first is None:
+                    return
+                session = await self._attach(first, outbox, context)
+                yield self._attached(session)
+                reader = asyncio.create_task(self._read(request_iterator, session, outbox, first))
+                while (message := await outbox.next()) is not None:
+                    yield message
+            finally:
+                if reader is not None:
+                    reader.cancel()
+
+    async def _attach(self, first: pb.SessionRequest, outbox: Outbox, context: Any) -> LocalSession:
+        validate.session_message(first, is_first=True)
+        validate.attach(first.attach)
+        listener = Listener(inbox=outbox.add_inbox, end=outbox.end_session, move=outbox.add_move)
+        session = await self._sessions.attach(wire.attach(first.attach), listener)
+
+        # Not in a `finally`: a handler whose message is being sent when the worker dies is not resumed.
+        def on_done(_: Any) -> None:
+            self._sessions.stream_closed(session)
+
+        context.add_done_callback(on_done)
+        return session
+
+    def _attached(self, session: LocalSession) -> pb.SessionResponse:
+        silence = duration_pb2.Duration()
+        silence.FromMicroseconds(self._sessions.limits.silence_us)
+        return pb.SessionResponse(attached=pb.Attached(session_number=session.number, silence=silence))
+
+    async def _read(
+        self,
+        requests: AsyncIterator[pb.SessionRequest],
+        session: LocalSession,
+        outbox: Outbox,
+        first: pb.SessionRequest,
+    ) -> None:
+        try:
+            self._take(first, session, outbox)
+            async for request in requests:
+                validate.session_message(request, is_first=False)
+                self._take(request, session, outbox)
+                await outbox.room()
+            await outbox.answered()
+            outbox.finish(None)
+        except LanternError as error:
+            outbox.finish(error)
+        except Exception as error:
+            # The stream broke: the call is over, and its done callback tells.
+            outbox.finish(error)
+
+    def _take(self, request: pb.SessionRequest, session: LocalSession, outbox: Outbox) -> None:
+        self._sessions.heard(session)
+        if request.ping:
+            outbox.add_pong(request.ping)
+        for index, raw in enumerate(request.appends):
+            try:
+                validate.append(f"appends[{index}]", raw)
+            except LanternError as error:
+                outbox.refuse(raw.append_id, error)
+                continue
+            append = wire.append(raw)
+            outbox.sent(append)
+            self._committer.submit(append, outbox.add_result)
+
+    async def AppendEvents(self, request: pb.AppendEventsRequest, context: Any) -> pb.AppendEventsResponse:
+        """Appends to one run outside a session."""
+        validate.append("append", request.append)
+        return pb.AppendEventsResponse(last_seq=await self._committer.append(wire.append(request.append)))
+
+    async def OpenRun(self, request: pb.OpenRunRequest, context: Any) -> pb.OpenRunResponse:
+        """Takes up a run whose lease was granted to this worker."""
+        validate.open_run(request)
+        opened = await self._leases.open(request.run_id, request.epoch, wire.lease_target(request.lease_target))
+        return wire.opened(opened, self._clock.now_us())
+
+    async def ListInbox(self, request: pb.ListInboxRequest, context: Any) -> pb.ListInboxResponse:
+        """Returns inbox entries by pages."""
+        size = validate.list_inbox(request)
+        after = number_of(request.page_token, request.after_number)
+        entries, has_more = await self._store.list_inbox(request.run_id, after, size, PAGE_BYTES_MAX)
+        token = page_token(entries[-1].number) if has_more else ""
+        return pb.ListInboxResponse(entries=map(wire.inbox_entry, entries), next_page_token=token)
+
+    async def ReleaseLease(self, request: pb.ReleaseLeaseRequest, context: Any) -> pb.ReleaseLeaseResponse:
+        """Hands a run back."""
+        validate.release_lease(request)
+        await self._leases.release(request.run_id, request.epoch, request.worker_id)
+        return pb.ReleaseLeaseResponse()
+
+    async def ClaimSideEffect(self, request: pb.ClaimSideEffectRequest, context: Any) -> pb.ClaimSideEffectResponse:
+        """Claims one delivery."""
+        validate.claim(request)
+        claimed, known = await self._leases.claim(
+            key=request.key,
+            run_id=request.run_id,
+            step_id=request.step_id,
+            epoch=request.epoch,
+            sink=request.sink,
+            worker_id=request.worker_id,
+        )
+        return pb.ClaimSideEffectResponse(claimed=claimed, side_effect=wire.side_effect(known))
+
+    async def SettleSideEffect(self, request: pb.SettleSideEffectRequest, context: Any) -> pb.SettleSideEffectResponse:
+        """Records how a claimed delivery ended."""
+        validate.settle(request)
+        known = await self._leases.settle(wire.settlement(request))
+        return pb.SettleSideEffectResponse(side_effect=wire.side_effect(known))

@@ -1,0 +1,79 @@
+"""The journal's settings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lantern_journal.domain.leases import Limits
+from lantern_kernel.errors import InvalidField
+from lantern_serving import settings
+
+KNOWN = (
+    "LANTERN_DATABASE",
+    "LANTERN_LISTEN",
+    "LANTERN_LEASE_TTL",
+    "LANTERN_GRANT_TTL",
+    "LANTERN_SESSION_GRACE",
+    "LANTERN_SESSION_SILENCE",
+    "LANTERN_MIGRATE",
+    "LANTERN_LOG_LEVEL",
+    "LANTERN_EXIT_WITH_PARENT",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """As read from the environment."""
+
+    # sqlite:PATH or postgresql://...
+    database: str
+    # host:port; port 0 picks one.
+    listen: str
+    # How long a lease lasts unless renewed.
+    lease_ttl_s: float
+    # How long a granted lease waits for its worker to open the run.
+    grant_ttl_s: float
+    # How long a closed stream has to come back.
+    session_grace_s: float
+    # Silence after which a session is dead.
+    session_silence_s: float
+    # Bring the database up to date at start; else refuse one that is not.
+    migrate: bool
+    # Of the logs.
+    log_level: str
+
+    @property
+    def limits(self) -> Limits:
+        """The durations in microseconds."""
+        return Limits(
+            lease_us=int(self.lease_ttl_s * 1e6),
+            grant_us=int(self.grant_ttl_s * 1e6),
+            silence_us=int(self.session_silence_s * 1e6),
+        )
+
+
+def read(environment: Mapping[str, str]) -> Settings:
+    """Reads and cross-checks; raises InvalidField naming the variable."""
+    found = Settings(
+        database=settings.text(environment, "LANTERN_DATABASE", ""),
+        listen=settings.text(environment, "LANTERN_LISTEN", "127.0.0.1:0"),
+        lease_ttl_s=settings.duration_s(environment, "LANTERN_LEASE_TTL", 600.0),
+        grant_ttl_s=settings.duration_s(environment, "LANTERN_GRANT_TTL", 5.0),
+        session_grace_s=settings.duration_s(environment, "LANTERN_SESSION_GRACE", 0.25),
+        session_silence_s=settings.duration_s(environment, "LANTERN_SESSION_SILENCE", 10.0),
+        migrate=settings.flag({"LANTERN_MIGRATE": "1", **environment}, "LANTERN_MIGRATE"),
+        log_level=settings.text(environment, "LANTERN_LOG_LEVEL", "INFO"),
+    )
+    if not found.database:
+        raise InvalidField("LANTERN_DATABASE", "is not set; sqlite:PATH or postgresql://user@host:port/name")
+    for name, value in (
+        ("LANTERN_LEASE_TTL", found.lease_ttl_s),
+        ("LANTERN_GRANT_TTL", found.grant_ttl_s),
+        ("LANTERN_SESSION_SILENCE", found.session_silence_s),
+    ):
+        if not 0.001 <= value <= 86_400:
+            raise InvalidField(name, f"{value} s is not between 1ms and 24h")
+    if not 0 <= found.session_grace_s <= found.session_silence_s:
+        raise InvalidField("LANTERN_SESSION_GRACE", "is longer than LANTERN_SESSION_SILENCE")
+    if found.grant_ttl_s > found.lease_ttl_s:
+        raise InvalidField("LANTERN_GRANT_TTL", "is longer than LANTERN_LEASE_TTL")
+    return found

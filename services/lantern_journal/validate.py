@@ -1,0 +1,305 @@
+"""Every field of every request: what is not acceptable is refused with the path of the field."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from google.protobuf import duration_pb2
+
+from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
+from lantern.api.journal.v1 import recovery_service_pb2 as recovery_pb
+from lantern.api.journal.v1 import run_pb2
+from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
+from lantern_journal.domain.run_state import INBOX_CONSUMERS
+from lantern_kernel import json_bytes, kinds, names, payloads, reasons
+from lantern_kernel.bounds import (
+    AGENTS_PER_SESSION_MAX,
+    EVENTS_PER_APPEND_MAX,
+    PAGE_ROWS_DEFAULT,
+    PAGE_ROWS_MAX,
+    PAYLOAD_INLINE_BYTES_MAX,
+    SEQ_MAX,
+)
+from lantern_kernel.chain import DIGEST_BYTES, SALT_BYTES
+from lantern_kernel.errors import InvalidField, LanternError
+
+ORPHANS_DEFAULT = 20
+CAPACITY_MAX = 1_000_000
+ADDRESS_LENGTH_MAX = 300
+APPENDS_PER_MESSAGE_MAX = 10_000
+DEFER_S_MAX = 86_400
+PROGRAM_KINDS = ("code", "graph", "llm")
+GRANT_REASONS = ("start", "crash", "timer", "signal", "approval", "upgrade")
+INBOX_KINDS = ("signal", "cancel")
+
+_DIGEST_HEX = re.compile(r"[0-9a-f]{64}")
+_ADDRESS = re.compile(r"\S+:\d{1,5}")
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def create_run(request: journal_pb.CreateRunRequest) -> None:
+    """CreateRun."""
+    names.check_user_id("request_id", request.request_id)
+    _tenant(request.tenant_id)
+    names.check_user_id("agent_name", request.agent_name)
+    _json("input", request.input)
+    if request.workflow_id:
+        names.check_user_id("workflow_id", request.workflow_id)
+    if request.workflow_id_policy not in journal_pb.CreateRunRequest.WorkflowIdPolicy.values():
+        raise InvalidField("workflow_id_policy", f"{request.workflow_id_policy} is no policy")
+    if request.traceparent and not _TRACEPARENT.fullmatch(request.traceparent):
+        raise InvalidField("traceparent", "no W3C trace context of version 00: 00-<32 hex>-<16 hex>-<2 hex>")
+    if request.HasField("lease_target"):
+        _lease_target("lease_target", request.lease_target)
+
+
+def list_runs(request: journal_pb.ListRunsRequest) -> int:
+    """ListRuns; the page size."""
+    _tenant(request.tenant_id)
+    for index, state in enumerate(request.states):
+        if state == run_pb2.Run.STATE_UNSPECIFIED or state not in run_pb2.Run.State.values():
+            raise InvalidField(f"states[{index}]", f"{state} is no state")
+    if request.workflow_id:
+        names.check_user_id("workflow_id", request.workflow_id)
+    if request.agent_name:
+        names.check_user_id("agent_name", request.agent_name)
+    return page_size(request.page_size, PAGE_ROWS_DEFAULT)
+
+
+def list_events(request: journal_pb.ListEventsRequest) -> int:
+    """ListEvents; the page size."""
+    names.check_run_id("run_id", request.run_id)
+    _between("after_seq", request.after_seq, 0, SEQ_MAX)
+    return page_size(request.page_size, PAGE_ROWS_MAX)
+
+
+def follow_events(request: journal_pb.FollowEventsRequest) -> None:
+    """FollowEvents."""
+    names.check_run_id("run_id", request.run_id)
+    _between("after_seq", request.after_seq, 0, SEQ_MAX)
+
+
+def send_to_run(request: journal_pb.SendToRunRequest) -> None:
+    """SendToRun."""
+    names.check_user_id("request_id", request.request_id)
+    names.check_run_id("run_id", request.run_id)
+    _one_of("kind", request.kind, INBOX_KINDS)
+    if request.kind == "signal":
+        names.check_user_id("name", request.name)
+    elif request.name:
+        raise InvalidField("name", f"a {request.kind} has no name")
+    _json("payload", request.payload)
+
+
+def list_agents(request: journal_pb.ListAgentsRequest) -> int:
+    """ListAgents; the page size."""
+    _tenant(request.tenant_id)
+    return page_size(request.page_size, PAGE_ROWS_DEFAULT)
+
+
+def attach(request: worker_pb.Attach) -> None:
+    """The first message of a session."""
+    names.check_user_id("attach.worker_id", request.worker_id)
+    if len(request.address) > ADDRESS_LENGTH_MAX or not _ADDRESS.fullmatch(request.address):
+        raise InvalidField("attach.address", "no host:port")
+    _between("attach.capacity", request.capacity, 1, CAPACITY_MAX)
+    if len(request.agents) > AGENTS_PER_SESSION_MAX:
+        raise InvalidField("attach.agents", f"{len(request.agents)} are more than {AGENTS_PER_SESSION_MAX}")
+    if request.tenant_id:
+        names.check_user_id("attach.tenant_id", request.tenant_id)
+    seen: set[tuple[str, str]] = set()
+    for index, offer in enumerate(request.agents):
+        path = f"attach.agents[{index}]"
+        names.check_user_id(f"{path}.name", offer.name)
+        if not _DIGEST_HEX.fullmatch(offer.digest):
+            raise InvalidField(f"{path}.digest", "no SHA-256 in 64 lower-case hexadecimal digits")
+        _one_of(f"{path}.program_kind", offer.program_kind, PROGRAM_KINDS)
+        if (offer.name, offer.digest) in seen:
+            raise InvalidField(path, "is offered twice")
+        seen.add((offer.name, offer.digest))
+
+
+def session_message(request: worker_pb.SessionRequest, *, is_first: bool) -> None:
+    """What a session's message may hold; each append is judged by `append`, and refused alone."""
+    if is_first and not request.HasField("attach"):
+        raise LanternError(reasons.SESSION_NOT_ATTACHED, "the first message of a session attaches", field="attach")
+    if not is_first and request.HasField("attach"):
+        raise InvalidField("attach", "stands only in the first message; open another stream to attach again")
+    if len(request.appends) > APPENDS_PER_MESSAGE_MAX:
+        raise InvalidField("appends", f"{len(request.appends)} are more than {APPENDS_PER_MESSAGE_MAX}")
+
+
+def append(path: str, request: worker_pb.Append) -> None:
+    """An append, at that path."""
+    names.check_run_id(f"{path}.run_id", request.run_id)
+    _between(f"{path}.epoch", request.epoch, 1, SEQ_MAX)
+    _between(f"{path}.first_seq", request.first_seq, 1, SEQ_MAX)
+    if len(request.previous_digest) != DIGEST_BYTES:
+        raise InvalidField(f"{path}.previous_digest", f"{len(request.previous_digest)} bytes, not {DIGEST_BYTES}")
+    count = len(request.events)
+    if not 1 <= count <= EVENTS_PER_APPEND_MAX:
+        raise InvalidField(f"{path}.events", f"{count} events are not 1 to {EVENTS_PER_APPEND_MAX}")
+    if request.first_seq > SEQ_MAX - count:
+        raise InvalidField(f"{path}.first_seq", f"{request.first_seq} leaves no room for {count} events")
+    _between(f"{path}.consumed_inbox_number", request.consumed_inbox_number, 0, SEQ_MAX)
+    for index, event in enumerate(request.events):
+        _event(f"{path}.events[{index}]", event, is_last=index == count - 1)
+
+
+def _event(path: str, event: worker_pb.NewEvent, *, is_last: bool) -> None:
+    kind = event.kind
+    if not names.EVENT_KIND.fullmatch(kind):
+        raise InvalidField(f"{path}.kind", f"{kind[:64]!r} is no kind of event")
+    if kind in kinds.JOURNAL_OWN:
+        raise InvalidField(f"{path}.kind", f"only the journal writes {kind}")
+    if kind in kinds.ENDS_DRIVE and not is_last:
+        raise InvalidField(f"{path}.kind", f"nothing may follow {kind}")
+    if event.step_id:
+        names.check_engine_id(f"{path}.step_id", event.step_id)
+    if event.attempt < 0:
+        raise InvalidField(f"{path}.attempt", f"{event.attempt} is negative")
+    _size(f"{path}.payload", event.payload)
+    if len(event.salt) != SALT_BYTES:
+        raise InvalidField(f"{path}.salt", f"{len(event.salt)} bytes, not {SALT_BYTES}")
+    if kind in kinds.ENDS_DRIVE or kind in INBOX_CONSUMERS:
+        _read_by_journal(f"{path}.payload", kind, event.payload)
+
+
+def _read_by_journal(path: str, kind: str, payload: bytes) -> None:
+    """The few payloads that are not opaque to the journal."""
+    try:
+        content = payloads.unpack(payload)
+    except (LanternError, RecursionError):
+        raise InvalidField(path, f"is not readable as the payload of {kind}") from None
+    facts = content.facts
+    if kind == kinds.RUN_PARKED:
+        _park(path, facts)
+    elif kind == kinds.RUN_SUCCEEDED:
+        if content.data is None:
+            raise InvalidField(path, "run_succeeded has no data, which is the result")
+        json_bytes.check(content.data, f"{path}.data")
+    elif kind == kinds.RUN_FAILED and not isinstance(facts.get("code"), str):
+        raise InvalidField(path, "run_failed names no code")
+    elif kind in INBOX_CONSUMERS:
+        number = facts.get("number")
+        if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= SEQ_MAX:
+            raise InvalidField(f"{path}.number", "is no number of an inbox entry")
+
+
+def _park(path: str, facts: Mapping[str, object]) -> None:
+    on, due_us = facts.get("on"), facts.get("dueUs")
+    if not isinstance(on, str) or on not in payloads.WAITING_ON:
+        raise InvalidField(f"{path}.on", f"is none of {', '.join(sorted(payloads.WAITING_ON))}")
+    if due_us is not None and (not isinstance(due_us, int) or isinstance(due_us, bool) or not 0 <= due_us <= SEQ_MAX):
+        raise InvalidField(f"{path}.dueUs", "is no time in microseconds")
+    if on == "timer" and due_us is None:
+        raise InvalidField(f"{path}.dueUs", "a run that waits for a timer says when it is due")
+    error = facts.get("error")
+    if error is not None and not isinstance(error, dict):
+        raise InvalidField(f"{path}.error", "is no object")
+
+
+def open_run(request: worker_pb.OpenRunRequest) -> None:
+    """OpenRun."""
+    names.check_run_id("run_id", request.run_id)
+    _between("epoch", request.epoch, 1, SEQ_MAX)
+    _lease_target("lease_target", request.lease_target)
+
+
+def list_inbox(request: worker_pb.ListInboxRequest) -> int:
+    """ListInbox; the page size."""
+    names.check_run_id("run_id", request.run_id)
+    _between("after_number", request.after_number, 0, SEQ_MAX)
+    return page_size(request.page_size, PAGE_ROWS_MAX)
+
+
+def release_lease(request: worker_pb.ReleaseLeaseRequest) -> None:
+    """ReleaseLease."""
+    names.check_run_id("run_id", request.run_id)
+    _between("epoch", request.epoch, 1, SEQ_MAX)
+    names.check_user_id("worker_id", request.worker_id)
+
+
+def claim(request: worker_pb.ClaimSideEffectRequest) -> None:
+    """ClaimSideEffect."""
+    names.check_user_id("key", request.key)
+    names.check_run_id("run_id", request.run_id)
+    names.check_engine_id("step_id", request.step_id)
+    _between("epoch", request.epoch, 1, SEQ_MAX)
+    names.check_user_id("sink", request.sink)
+    names.check_user_id("worker_id", request.worker_id)
+
+
+def settle(request: worker_pb.SettleSideEffectRequest) -> None:
+    """SettleSideEffect."""
+    names.check_user_id("key", request.key)
+    if request.state not in (worker_pb.SideEffect.STATE_DELIVERED, worker_pb.SideEffect.STATE_REFUSED):
+        raise InvalidField("state", "is neither DELIVERED nor REFUSED")
+    _json("result", request.result)
+    names.check_run_id("run_id", request.run_id)
+    names.check_user_id("worker_id", request.worker_id)
+
+
+def find_orphans(request: recovery_pb.FindOrphansRequest) -> int:
+    """FindOrphans; how many."""
+    return page_size(request.page_size, ORPHANS_DEFAULT)
+
+
+def acquire_lease(request: recovery_pb.AcquireLeaseRequest) -> None:
+    """AcquireLease."""
+    names.check_run_id("run_id", request.run_id)
+    _lease_target("lease_target", request.lease_target)
+    _one_of("reason", request.reason, GRANT_REASONS)
+
+
+def defer_run(request: recovery_pb.DeferRunRequest) -> int | None:
+    """DeferRun; the delay in microseconds."""
+    names.check_run_id("run_id", request.run_id)
+    if not request.HasField("delay"):
+        return None
+    delay: duration_pb2.Duration = request.delay
+    if not 0 <= delay.nanos < 1_000_000_000 or not 0 <= delay.seconds <= DEFER_S_MAX:
+        raise InvalidField("delay", f"is not between 0 and {DEFER_S_MAX} s")
+    return delay.seconds * 1_000_000 + delay.nanos // 1000
+
+
+def page_size(asked: int, default: int) -> int:
+    """How many rows a page has at most: 0 is the default, what is above the bound is the bound."""
+    if asked < 0:
+        raise InvalidField("page_size", f"{asked} is negative")
+    return min(asked or default, PAGE_ROWS_MAX)
+
+
+def _tenant(text: str) -> None:
+    if text:
+        names.check_user_id("tenant_id", text)
+
+
+def _lease_target(path: str, target: journal_pb.LeaseTarget) -> None:
+    names.check_user_id(f"{path}.worker_id", target.worker_id)
+    _between(f"{path}.session_number", target.session_number, 1, SEQ_MAX)
+
+
+def _between(path: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise InvalidField(path, f"{value} is not between {low} and {high}")
+
+
+def _one_of(path: str, value: str, allowed: Iterable[str]) -> None:
+    if value not in allowed:
+        raise InvalidField(path, f"{value[:64]!r} is none of {', '.join(allowed)}")
+
+
+def _size(path: str, raw: bytes) -> None:
+    if len(raw) > PAYLOAD_INLINE_BYTES_MAX:
+        raise InvalidField(
+            path,
+            f"{len(raw)} bytes are more than the {PAYLOAD_INLINE_BYTES_MAX} allowed",
+            reason=reasons.PAYLOAD_TOO_LARGE,
+            size=len(raw),
+            limit=PAYLOAD_INLINE_BYTES_MAX,
+        )
+
+
+def _json(path: str, raw: bytes) -> None:
+    if raw:
+        json_bytes.check(raw, path)

@@ -1,0 +1,255 @@
+"""Between the protos and the journal's own values. Requests come in validated."""
+
+from collections.abc import Iterable
+
+from google.protobuf import timestamp_pb2
+
+from lantern.api.error.v1 import error_pb2
+from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
+from lantern.api.journal.v1 import recovery_service_pb2 as recovery_pb
+from lantern.api.journal.v1 import run_pb2
+from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
+from lantern_journal.application.runs import StartRequest
+from lantern_journal.domain.appends import Append
+from lantern_journal.domain.leases import AgentOffer
+from lantern_journal.domain.records import (
+    Agent,
+    Attach,
+    InboxEntry,
+    LeaseTarget,
+    OpenedRun,
+    Orphan,
+    Run,
+    Settlement,
+    SideEffect,
+    SideEffectState,
+    StartedRun,
+    Worker,
+    WorkflowIdPolicy,
+)
+from lantern_journal.domain.run_state import RunState
+from lantern_kernel.event import Event, NewEvent
+from lantern_kernel.payloads import RunErrorFacts
+
+DEFAULT_TENANT = "default"
+
+_POLICIES = {
+    journal_pb.CreateRunRequest.WORKFLOW_ID_POLICY_UNSPECIFIED: WorkflowIdPolicy.ALLOW_AFTER_CLOSE,
+    journal_pb.CreateRunRequest.WORKFLOW_ID_POLICY_REJECT: WorkflowIdPolicy.REJECT,
+    journal_pb.CreateRunRequest.WORKFLOW_ID_POLICY_USE_EXISTING: WorkflowIdPolicy.USE_EXISTING,
+    journal_pb.CreateRunRequest.WORKFLOW_ID_POLICY_ALLOW_AFTER_CLOSE: WorkflowIdPolicy.ALLOW_AFTER_CLOSE,
+}
+_STATES = {
+    RunState.QUEUED: run_pb2.Run.STATE_QUEUED,
+    RunState.RUNNING: run_pb2.Run.STATE_RUNNING,
+    RunState.WAITING: run_pb2.Run.STATE_WAITING,
+    RunState.SUCCEEDED: run_pb2.Run.STATE_SUCCEEDED,
+    RunState.FAILED: run_pb2.Run.STATE_FAILED,
+    RunState.CANCELLED: run_pb2.Run.STATE_CANCELLED,
+}
+_STATES_BACK = {number: state for state, number in _STATES.items()}
+_SIDE_EFFECT_STATES = {
+    SideEffectState.CLAIMED: worker_pb.SideEffect.STATE_CLAIMED,
+    SideEffectState.DELIVERED: worker_pb.SideEffect.STATE_DELIVERED,
+    SideEffectState.REFUSED: worker_pb.SideEffect.STATE_REFUSED,
+}
+_SIDE_EFFECT_STATES_BACK = {number: state for state, number in _SIDE_EFFECT_STATES.items()}
+
+
+def tenant(text: str) -> str:
+    """The tenant; empty is `default`."""
+    return text or DEFAULT_TENANT
+
+
+def start_request(request: journal_pb.CreateRunRequest) -> StartRequest:
+    """What to start."""
+    return StartRequest(
+        request_id=request.request_id,
+        tenant_id=tenant(request.tenant_id),
+        agent_name=request.agent_name,
+        input=request.input or b"null",
+        workflow_id=request.workflow_id,
+        policy=_POLICIES[request.workflow_id_policy],
+        traceparent=request.traceparent,
+        target=lease_target(request.lease_target) if request.HasField("lease_target") else None,
+    )
+
+
+def lease_target(target: journal_pb.LeaseTarget) -> LeaseTarget:
+    """A worker's session."""
+    return LeaseTarget(worker_id=target.worker_id, session_number=target.session_number)
+
+
+def states(numbers: Iterable[run_pb2.Run.State]) -> tuple[RunState, ...]:
+    """States of a filter."""
+    return tuple(_STATES_BACK[number] for number in numbers)
+
+
+def append(request: worker_pb.Append) -> Append:
+    """An append."""
+    return Append(
+        run_id=request.run_id,
+        epoch=request.epoch,
+        first_seq=request.first_seq,
+        previous_digest=request.previous_digest,
+        events=tuple(
+            NewEvent(
+                kind=event.kind,
+                step_id=event.step_id,
+                attempt=event.attempt,
+                payload=event.payload,
+                salt=event.salt,
+            )
+            for event in request.events
+        ),
+        consumed_inbox_number=request.consumed_inbox_number,
+        append_id=request.append_id,
+    )
+
+
+def attach(request: worker_pb.Attach) -> Attach:
+    """A worker that makes itself known."""
+    return Attach(
+        worker_id=request.worker_id,
+        address=request.address,
+        capacity=request.capacity,
+        offers=tuple(
+            AgentOffer(name=offer.name, digest=offer.digest, program_kind=offer.program_kind)
+            for offer in request.agents
+        ),
+        tenant_id=tenant(request.tenant_id),
+        draining=request.draining,
+    )
+
+
+def settlement(request: worker_pb.SettleSideEffectRequest) -> Settlement:
+    """How a delivery ended."""
+    return Settlement(
+        key=request.key,
+        state=_SIDE_EFFECT_STATES_BACK[request.state],
+        result=request.result or b"null",
+        run_id=request.run_id,
+        worker_id=request.worker_id,
+    )
+
+
+def side_effect(known: SideEffect) -> worker_pb.SideEffect:
+    """What is known of a delivery."""
+    return worker_pb.SideEffect(key=known.key, state=_SIDE_EFFECT_STATES[known.state], result=known.result)
+
+
+def timestamp(us: int) -> timestamp_pb2.Timestamp:
+    """Microseconds as a Timestamp."""
+    return timestamp_pb2.Timestamp(seconds=us // 1_000_000, nanos=us % 1_000_000 * 1000)
+
+
+def error(facts: RunErrorFacts) -> error_pb2.RunError:
+    """Why a run ended badly or waits."""
+    return error_pb2.RunError(
+        code=facts.code, message=facts.message, step_id=facts.step_id, details=dict(facts.details or {})
+    )
+
+
+def run(record: Run) -> run_pb2.Run:
+    """A run."""
+    message = run_pb2.Run(
+        run_id=record.run_id,
+        tenant_id=record.tenant_id,
+        workflow_id=record.workflow_id,
+        agent_name=record.agent_name,
+        agent_version=record.agent_version,
+        agent_digest=record.agent_digest,
+        state=_STATES[record.state],
+        waiting_on=record.waiting_on,
+        create_time=timestamp(record.created_us),
+        update_time=timestamp(record.updated_us),
+        input=record.input or b"",
+        result=record.result or b"",
+        traceparent=record.traceparent,
+        last_inbox_number=record.inbox_number,
+        epoch=record.epoch,
+    )
+    if record.due_us is not None:
+        message.due_time.CopyFrom(timestamp(record.due_us))
+    if record.ended_us is not None:
+        message.end_time.CopyFrom(timestamp(record.ended_us))
+    if record.error is not None:
+        message.error.CopyFrom(error(record.error))
+    return message
+
+
+def event(record: Event) -> run_pb2.Event:
+    """A journal row."""
+    return run_pb2.Event(
+        seq=record.seq,
+        kind=record.kind,
+        step_id=record.step_id,
+        attempt=record.attempt,
+        epoch=record.epoch,
+        time_us=record.time_us,
+        payload=record.payload,
+        salt=record.salt,
+        digest=record.digest,
+        hash=record.hash,
+    )
+
+
+def inbox_entry(record: InboxEntry) -> run_pb2.InboxEntry:
+    """An inbox entry."""
+    return run_pb2.InboxEntry(
+        number=record.number,
+        kind=record.kind,
+        name=record.name,
+        payload=record.payload,
+        create_time=timestamp(record.created_us),
+    )
+
+
+def started(record: StartedRun) -> journal_pb.CreateRunResponse:
+    """What became of a start."""
+    return journal_pb.CreateRunResponse(
+        run=run(record.run), created=record.created, epoch=record.epoch, events=map(event, record.events)
+    )
+
+
+def opened(record: OpenedRun, now_us: int) -> worker_pb.OpenRunResponse:
+    """What a driver needs to begin."""
+    return worker_pb.OpenRunResponse(
+        run=run(record.run),
+        events=map(event, record.events),
+        head_seq=record.head_seq,
+        inbox=map(inbox_entry, record.inbox),
+        now_us=now_us,
+    )
+
+
+def agent(record: Agent) -> journal_pb.Agent:
+    """A version of an agent."""
+    return journal_pb.Agent(
+        name=record.name, version=record.version, digest=record.digest, program_kind=record.program_kind
+    )
+
+
+def orphan(record: Orphan) -> recovery_pb.Orphan:
+    """A run that needs a driver."""
+    return recovery_pb.Orphan(
+        run_id=record.run_id,
+        tenant_id=record.tenant_id,
+        agent_name=record.agent_name,
+        agent_version=record.agent_version,
+        agent_digest=record.agent_digest,
+        reason=record.reason,
+    )
+
+
+def worker(record: Worker) -> recovery_pb.Worker:
+    """A worker with a live session."""
+    return recovery_pb.Worker(
+        worker_id=record.worker_id,
+        session_number=record.session_number,
+        address=record.address,
+        capacity=record.capacity,
+        lease_count=record.lease_count,
+        tenant_id=record.tenant_id,
+        agents=[recovery_pb.WorkerAgent(name=offer.name, digest=offer.digest) for offer in record.offers],
+    )

@@ -1,0 +1,38 @@
+"""One store per test, on each database: a fresh SQLite file, an emptied database of a private PostgreSQL."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from lantern.cli.local_postgres import LocalPostgres
+from lantern_journal.adapters.clock import CarriedClock
+from lantern_journal.adapters.engines import postgres_sync_engine
+from lantern_journal.adapters.postgres import PostgresStore
+from lantern_journal.adapters.schema import metadata
+from lantern_journal.adapters.sqlite import SqliteStore
+from lantern_journal.ports import Store
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A PostgreSQL of our own; where its programs are missing the tests fail with what to install."""
+    with LocalPostgres() as server:
+        yield server.url
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """The store under contract."""
+    opened: Store
+    if request.param == "sqlite":
+        opened = await SqliteStore.open(tmp_path / "journal.db", CarriedClock())
+    else:
+        url: str = request.getfixturevalue("postgres_url")
+        opened = await PostgresStore.open(url)
+        engine = postgres_sync_engine(url)
+        with engine.begin() as connection:
+            connection.execute(sa.text("TRUNCATE " + ", ".join(metadata.tables)))
+    yield opened
+    await opened.close()

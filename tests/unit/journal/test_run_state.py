@@ -1,0 +1,169 @@
+"""Goal: a run moves only as its table says, and refusals, waking and the life of leases are exact.
+
+Method: tables over the pure functions.
+"""
+
+import pytest
+
+from lantern_journal.domain import leases, run_state
+from lantern_journal.domain.leases import AgentOffer, Limits, Lock, Session
+from lantern_journal.domain.run_state import FINAL, TRANSITIONS, RunGate, RunState
+from lantern_kernel import kinds, reasons
+from lantern_kernel.event import NewEvent
+
+LIMITS = Limits(lease_us=100, grant_us=10, silence_us=50)
+
+
+def test_nothing_leaves_a_final_state_and_every_open_state_can_end() -> None:
+    assert not [state for state, _ in TRANSITIONS if state in FINAL]
+    for state in set(RunState) - FINAL:
+        for kind in kinds.TERMINAL:
+            assert run_state.next_state(state, kind) in FINAL
+
+
+@pytest.mark.parametrize("state", sorted(FINAL | {RunState.WAITING}))
+def test_what_is_not_driven_cannot_park(state: RunState) -> None:
+    assert run_state.next_state(state, kinds.RUN_PARKED) is None
+
+
+def event(kind: str, payload: bytes = b"{}") -> NewEvent:
+    return NewEvent(kind=kind, payload=payload, salt=b"s" * 16)
+
+
+PARK = event(kinds.RUN_PARKED, b'{"on":"signal"}')
+SUCCESS = event(kinds.RUN_SUCCEEDED, b'{"data":1}')
+CANCELLED = event(kinds.RUN_CANCELLED)
+ASKED = event(kinds.CANCEL_REQUESTED, b'{"number":3}')
+SIGNAL = event(kinds.SIGNAL_RECEIVED, b'{"number":3,"name":"x","data":{"number":9}}')
+
+
+@pytest.mark.parametrize(
+    ("events", "consumed", "gate", "reason"),
+    [
+        ([PARK], 3, (RunState.RUNNING, 3, None), None),
+        ([PARK], 2, (RunState.RUNNING, 3, None), reasons.INBOX_AHEAD),
+        ([PARK], 4, (RunState.RUNNING, 3, None), reasons.INVALID_FIELD),
+        ([SIGNAL, PARK], 0, (RunState.RUNNING, 3, None), None),
+        ([PARK], 0, (RunState.WAITING, 0, None), reasons.LEASE_LOST),
+        ([PARK], 0, (RunState.SUCCEEDED, 0, None), reasons.RUN_CLOSED),
+        ([SUCCESS], 0, (RunState.RUNNING, 0, None), None),
+        ([SUCCESS], 0, (RunState.RUNNING, 0, 7), reasons.CANCEL_REQUESTED),
+        ([ASKED, SUCCESS], 3, (RunState.RUNNING, 3, None), reasons.CANCEL_REQUESTED),
+        ([ASKED, CANCELLED], 3, (RunState.RUNNING, 3, None), None),
+        ([SIGNAL], 0, (RunState.RUNNING, 9, None), None),
+    ],
+)
+def test_refusals(
+    events: list[NewEvent], consumed: int, gate: tuple[RunState, int, int | None], reason: str | None
+) -> None:
+    change = run_state.change_of("run", 10, events, consumed, 99)
+    assert change is not None
+    error = run_state.refusal(change, RunGate(state=gate[0], inbox_number=gate[1], cancel_seq=gate[2]))
+    assert (error.reason if error else None) == reason
+
+
+def test_changes_name_what_was_consumed_and_cancelled() -> None:
+    change = run_state.change_of("run", 10, [event("step_started"), ASKED, SIGNAL], 0, 99)
+    assert change is not None
+    assert (change.taken_in, change.cancel_seq, change.ends_with) == (3, 11, "")
+    assert run_state.change_of("run", 10, [event("step_started"), event("step_completed")], 5, 99) is None
+
+
+def test_errors_are_kept() -> None:
+    failed = event(kinds.RUN_FAILED, b'{"code":"STEP_FAILED","message":"no","stepId":"a","details":{"k":"v"}}')
+    change = run_state.change_of("run", 1, [failed], 0, 1)
+    assert change is not None
+    facts = run_state.error_facts(change.error)
+    assert facts is not None
+    assert (facts.code, facts.message, facts.step_id, facts.details) == ("STEP_FAILED", "no", "a", {"k": "v"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "on", "woken"),
+    [
+        ("signal", "signal", True),
+        ("signal", "approval", True),
+        ("signal", "operator", True),
+        ("signal", "timer", False),
+        ("signal", "capacity", False),
+        ("cancel", "timer", True),
+        ("cancel", "code_fix", True),
+    ],
+)
+def test_waking(kind: str, on: str, woken: bool) -> None:
+    assert run_state.wakes(kind, on) is woken
+
+
+@pytest.mark.parametrize(
+    ("state", "on", "epoch", "ends"),
+    [
+        (RunState.QUEUED, "", 0, True),
+        (RunState.QUEUED, "", 1, False),
+        (RunState.RUNNING, "", 1, False),
+        (RunState.WAITING, "capacity", 0, True),
+        (RunState.WAITING, "capacity", 2, False),
+        (RunState.WAITING, "code_fix", 2, True),
+        (RunState.WAITING, "signal", 2, False),
+    ],
+)
+def test_a_cancel_ends_at_once_what_has_nothing_to_compensate(state: RunState, on: str, epoch: int, ends: bool) -> None:
+    assert run_state.ends_at_once(state, on, epoch) is ends
+
+
+def session(seen_us: int = 100, *, closed: bool = False, draining: bool = False, number: int = 1) -> Session:
+    return Session(worker_id="w", number=number, seen_us=seen_us, closed=closed, draining=draining)
+
+
+def lock(expires_us: int, *, opened: bool = True, worker_id: str = "w") -> Lock:
+    return Lock(worker_id=worker_id, epoch=1, expires_us=expires_us, opened=opened)
+
+
+@pytest.mark.parametrize(
+    ("held", "holder", "free"),
+    [
+        (None, None, True),
+        (lock(0, worker_id=""), None, True),
+        (lock(101), session(), False),
+        (lock(101), None, False),
+        (lock(100), None, True),
+        (lock(100), session(), False),
+        (lock(100), session(closed=True), True),
+        (lock(100), session(50), True),
+        (lock(100), session(51), False),
+        (lock(100, opened=False), session(), True),
+        (lock(101, opened=False), session(), False),
+    ],
+)
+def test_which_lease_is_free_at_100(held: Lock | None, holder: Session | None, free: bool) -> None:
+    assert leases.is_free(held, holder, 100, LIMITS) is free
+
+
+@pytest.mark.parametrize(
+    ("found", "may"),
+    [
+        (None, False),
+        (session(), True),
+        (session(number=2), False),
+        (session(draining=True), False),
+        (session(closed=True), False),
+        (session(50), False),
+    ],
+)
+def test_who_may_be_granted_a_lease(found: Session | None, may: bool) -> None:
+    assert leases.may_receive(found, 1, 100, LIMITS.silence_us) is may
+
+
+@pytest.mark.parametrize(
+    ("on", "digests", "woken"),
+    [
+        ("capacity", ["a"], True),
+        ("capacity", [], False),
+        ("code_fix", ["a"], False),
+        ("code_fix", ["b"], True),
+        ("code_fix", ["a", "b"], True),
+    ],
+)
+def test_offers_wake_what_waits_for_them(on: str, digests: list[str], woken: bool) -> None:
+    offers = [AgentOffer(name="order", digest=digest, program_kind="code") for digest in digests]
+    offers.append(AgentOffer(name="other", digest="z", program_kind="code"))
+    assert leases.wakes_on_offer(on, "a", offers, "order") is woken
