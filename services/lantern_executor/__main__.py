@@ -1,0 +1,131 @@
+"""The executor's process: `python -m lantern_executor`. Wiring only."""
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Never
+
+import uvloop
+
+from lantern import registry
+from lantern.api.executor.v1 import executor_service_pb2 as pb
+from lantern.api.executor.v1.executor_service_pb2_grpc import add_ExecutorServiceServicer_to_server
+from lantern_executor.adapters.journal import GrpcJournal
+from lantern_executor.adapters.programs import WorkflowPrograms
+from lantern_executor.adapters.session import Session, WorkerIdentity
+from lantern_executor.adapters.sources import SystemSources
+from lantern_executor.adapters.steps import LocalStepRunner, http_session
+from lantern_executor.application.executor import Executor
+from lantern_executor.servicer import ExecutorServicer
+from lantern_executor.settings import KNOWN, OF_OTHERS, Settings
+from lantern_kernel.errors import InvalidField, LanternError
+from lantern_serving import channels, logs
+from lantern_serving.server import Server, exit_with_parent, run_until_signal
+from lantern_serving.settings import unknown_settings
+
+log = logging.getLogger("lantern_executor")
+
+STEP_THREADS = 64
+"""Functions of the user's that are not async and run at once; more of them wait for a thread."""
+
+THREAD_PREFIX = "step"
+THREADS_END_S = 0.1
+"""Idle threads need this long, at most, to notice the end."""
+
+EXIT_MISCONFIGURED = 2
+
+SERVICE = pb.DESCRIPTOR.services_by_name["ExecutorService"].full_name
+
+
+def main() -> None:
+    """Runs an executor until SIGTERM; exits with 2 where settings or modules are unusable."""
+    try:
+        settings = Settings.read(os.environ)
+    except InvalidField as error:
+        _refuse(error.message)
+    logs.configure("executor", settings.log_level)
+    exit_with_parent(os.environ)
+    for sentence in unknown_settings(os.environ, KNOWN | OF_OTHERS):
+        log.warning("unknown setting", extra={"action": "unknown_setting", "hint": sentence})
+    try:
+        definitions = registry.load_modules(settings.modules)
+    except registry.LoadError as error:
+        _refuse(str(error))
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)  # halves the 99th percentile at 512 runs
+    try:
+        uvloop.run(serve(settings, definitions))
+    except LanternError as error:
+        _refuse(error.message)
+
+
+def _refuse(message: str) -> Never:
+    print(f"lantern-executor: {message}", file=sys.stderr)  # noqa: T201 - for the person who started it
+    sys.exit(EXIT_MISCONFIGURED)
+
+
+async def serve(settings: Settings, definitions: Mapping[str, registry.Definition]) -> None:
+    """Serves until a signal comes, then drains."""
+    threads = ThreadPoolExecutor(STEP_THREADS, thread_name_prefix=THREAD_PREFIX)
+    asyncio.get_running_loop().set_default_executor(threads)
+    runner = LocalStepRunner(http_session)
+    programs = WorkflowPrograms(definitions, runner)
+    identity = WorkerIdentity(
+        worker_id=f"executor-{uuid.uuid4().hex}", capacity=settings.capacity, offers=programs.offers()
+    )
+    session = Session(settings.journal, identity)
+    channel = channels.connect(settings.journal)
+    executor = Executor(
+        journal=GrpcJournal(channel, session),
+        programs=programs,
+        sources=SystemSources(),
+        capacity=settings.capacity,
+    )
+    servicer = ExecutorServicer(executor)
+    server = Server(settings.listen, {SERVICE: lambda to: add_ExecutorServiceServicer_to_server(servicer, to)})
+    address = settings.advertise or _reachable(server.address)
+    session.start(address)
+    await session.wait_attached()
+    await server.start()
+    print(json.dumps({"address": server.address}), flush=True)  # noqa: T201 - for whoever started us
+    log.info("listening", extra={"action": "listening", "address": server.address, "advertised": address})
+
+    async def drain() -> None:
+        await asyncio.gather(executor.drain(settings.drain_s), server.drain())
+
+    await run_until_signal(drain)
+    await session.close()
+    await channel.close()
+    await runner.close()
+    await _leave_threads(threads)
+
+
+def _reachable(address: str) -> str:
+    """The address for others where the one listened on is every interface of this machine."""
+    host, _, port = address.rpartition(":")
+    return f"{socket.gethostname()}:{port}" if host in {"0.0.0.0", "[::]"} else address  # noqa: S104 - compared, not bound
+
+
+async def _leave_threads(threads: ThreadPoolExecutor) -> None:
+    """Ends the process where a thread is still in user code: Python would wait for it, perhaps for ever.
+
+    What such a function does is unknown to us already; its run has been handed back.
+    """
+    threads.shutdown(wait=False, cancel_futures=True)
+    await asyncio.sleep(THREADS_END_S)
+    if any(thread.name.startswith(THREAD_PREFIX) for thread in threading.enumerate()):
+        log.warning("steps left behind", extra={"action": "steps_left"})
+        logging.shutdown()
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The executor's connections to the outside: journal, programs, steps, clock."""

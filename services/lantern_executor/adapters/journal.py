@@ -1,0 +1,168 @@
+"""The journal over gRPC: appends go through the session stream, everything else through unary calls.
+
+Unary calls are all safe to repeat, so one that found no journal, or whose answer was lost, is made again with a growing
+delay until it is answered or its bound is reached.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+from typing import TypeVar
+
+import grpc
+
+from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
+from lantern.api.journal.v1 import journal_service_pb2_grpc as journal_grpc
+from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
+from lantern.api.journal.v1 import worker_service_pb2_grpc as worker_grpc
+from lantern_executor import wire
+from lantern_executor.adapters.session import Session
+from lantern_executor.domain.run import CreatedRun, InboxEntry, OpenedRun, StartRequest
+from lantern_executor.domain.step import SideEffect, StepContext
+from lantern_executor.domain.tail import Append
+from lantern_kernel import reasons
+from lantern_kernel.errors import LanternError
+from lantern_kernel.event import Event
+from lantern_serving import status
+
+T = TypeVar("T")
+
+DRIVE_BOUND_S = 600.0
+"""How long a drive waits for an unreachable journal. As long as that nothing is lost by waiting: its appends wait too,
+and once the journal is back it says whether the lease still stands."""
+
+RELEASE_BOUND_S = 5.0
+"""The same for handing a run back, which is tried again by whoever asks for it."""
+
+CREATE_BOUND_S = 8.0
+"""The same for a start, whose caller waits and can repeat it himself."""
+
+OPENS_AT_ONCE = 32
+
+BACKOFF_S_MIN = 0.05
+BACKOFF_S_MAX = 1.0
+
+_REPEATABLE = frozenset({reasons.UNAVAILABLE, reasons.UNKNOWN_OUTCOME, reasons.DEADLINE_EXCEEDED})
+
+
+class GrpcJournal:
+    """JournalPort over one session and one channel."""
+
+    def __init__(self, channel: grpc.aio.Channel, session: Session) -> None:
+        self._session = session
+        self._opening = asyncio.Semaphore(OPENS_AT_ONCE)
+        self._runs = journal_grpc.JournalServiceStub(channel)
+        self._worker = worker_grpc.JournalWorkerServiceStub(channel)
+
+    @property
+    def worker_id(self) -> str:
+        """Unique per process start."""
+        return self._session.identity.worker_id
+
+    def trusted(self) -> bool:
+        """See JournalPort."""
+        return self._session.trusted()
+
+    async def wait_trusted(self) -> None:
+        """See JournalPort."""
+        await self._session.wait_trusted()
+
+    def on_inbox(self, listener: Callable[[Sequence[str]], None]) -> None:
+        """See JournalPort."""
+        self._session.inbox_listener = listener
+
+    def on_return(self, listener: Callable[[], None]) -> None:
+        """See JournalPort."""
+        self._session.return_listener = listener
+
+    async def set_draining(self) -> None:
+        """See JournalPort."""
+        await self._session.set_draining()
+
+    async def append(self, append: Append) -> None:
+        """See JournalPort."""
+        await self._session.append(append)
+
+    async def create_run(self, request: StartRequest, *, with_lease: bool) -> CreatedRun:
+        """See JournalPort. Where the session is not attached just now, the run is only queued."""
+        if with_lease:
+            try:
+                call = wire.from_start(request, self._lease_target())
+                return wire.to_created(await _answered(lambda: self._runs.CreateRun(call), CREATE_BOUND_S))
+            except LanternError as error:
+                if error.reason != reasons.SESSION_NOT_ATTACHED:
+                    raise
+        call = wire.from_start(request, None)
+        return wire.to_created(await _answered(lambda: self._runs.CreateRun(call), CREATE_BOUND_S))
+
+    async def open_run(self, run_id: str, epoch: int) -> OpenedRun:
+        """See JournalPort. After an outage all drives ask at once: a few at a time are let through."""
+
+        def call() -> Awaitable[worker_pb.OpenRunResponse]:
+            return self._worker.OpenRun(
+                worker_pb.OpenRunRequest(run_id=run_id, epoch=epoch, lease_target=self._lease_target())
+            )
+
+        # Between two streams of our session there is none; the next one is only moments away.
+        async with self._opening:
+            return wire.to_opened(await _answered(call, repeatable=_REPEATABLE | {reasons.SESSION_NOT_ATTACHED}))
+
+    async def list_events(self, run_id: str, after_seq: int) -> Sequence[Event]:
+        """See JournalPort."""
+        request = journal_pb.ListEventsRequest(run_id=run_id, after_seq=after_seq)
+        return wire.to_events((await _answered(lambda: self._runs.ListEvents(request))).events)
+
+    async def list_inbox(self, run_id: str, after_number: int) -> Sequence[InboxEntry]:
+        """See JournalPort."""
+        entries: list[InboxEntry] = []
+        request = worker_pb.ListInboxRequest(run_id=run_id, after_number=after_number)
+        while True:
+            page = await _answered(lambda: self._worker.ListInbox(request))
+            entries += map(wire.to_entry, page.entries)
+            if not page.next_page_token:
+                return entries
+            request.page_token = page.next_page_token
+
+    async def release_lease(self, run_id: str, epoch: int) -> None:
+        """See JournalPort."""
+        request = worker_pb.ReleaseLeaseRequest(run_id=run_id, epoch=epoch, worker_id=self.worker_id)
+        await _answered(lambda: self._worker.ReleaseLease(request), RELEASE_BOUND_S)
+
+    async def claim_side_effect(self, context: StepContext, sink: str) -> SideEffect:
+        """See JournalPort."""
+        request = worker_pb.ClaimSideEffectRequest(
+            key=context.key,
+            run_id=context.run_id,
+            step_id=context.step_id,
+            epoch=context.epoch,
+            sink=sink,
+            worker_id=self.worker_id,
+        )
+        return wire.to_side_effect(await _answered(lambda: self._worker.ClaimSideEffect(request)))
+
+    async def settle_side_effect(self, context: StepContext, *, delivered: bool, result: bytes) -> None:
+        """See JournalPort."""
+        state = worker_pb.SideEffect.STATE_DELIVERED if delivered else worker_pb.SideEffect.STATE_REFUSED
+        request = worker_pb.SettleSideEffectRequest(
+            key=context.key, state=state, result=result, run_id=context.run_id, worker_id=self.worker_id
+        )
+        await _answered(lambda: self._worker.SettleSideEffect(request))
+
+    def _lease_target(self) -> journal_pb.LeaseTarget:
+        return journal_pb.LeaseTarget(worker_id=self.worker_id, session_number=self._session.number)
+
+
+async def _answered(
+    call: Callable[[], Awaitable[T]], bound_s: float = DRIVE_BOUND_S, repeatable: frozenset[str] = _REPEATABLE
+) -> T:
+    """What a call returns, made again where the journal could not be reached or its answer was lost."""
+    until_s, backoff_s = monotonic() + bound_s, BACKOFF_S_MIN
+    while True:
+        try:
+            return await call()
+        except grpc.aio.AioRpcError as problem:
+            error = status.to_error(problem)
+            if error.reason not in repeatable or monotonic() + backoff_s > until_s:
+                raise error from None
+        await asyncio.sleep(backoff_s)
+        backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)

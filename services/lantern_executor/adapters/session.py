@@ -1,0 +1,333 @@
+"""A worker's session stream to the journal: attaches, coalesces the appends of all runs, pings, and comes back.
+
+One task owns the stream and writes to it (a second writer would hang it). What is ready goes out at once while fewer
+than two messages await answers, else in the next message; a ping never waits for an answer. When the stream breaks, the
+worker attaches again under the same id and sends every append again that has no answer: the journal recognises repeats.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import grpc
+
+from lantern.api.journal.v1 import worker_service_pb2 as pb
+from lantern.api.journal.v1 import worker_service_pb2_grpc as pb_grpc
+from lantern_executor import wire
+from lantern_executor.domain.run import Offer
+from lantern_executor.domain.tail import Append
+from lantern_kernel import reasons
+from lantern_kernel.errors import LanternError
+from lantern_serving import channels, status
+
+log = logging.getLogger(__name__)
+
+MESSAGE_BYTES_MAX = 1024 * 1024
+WINDOW_MESSAGES = 2
+"""Messages whose answers are outstanding; more only moves the queue into the journal."""
+
+PING_INTERVAL_S = 1.0
+PINGS_PER_SILENCE = 10
+"""At least; a journal with a shorter patience than usual is pinged more often."""
+
+TRUST_SHARE = 0.9
+"""SPEC L3: no step is begun this share of the journal's patience (10 s unless set otherwise) after the last answered
+ping was sent: by then nobody else can have been granted our leases."""
+
+ATTACH_TIMEOUT_S = 5.0
+BACKOFF_S_MIN = 0.02
+BACKOFF_S_MAX = 1.0
+STABLE_S = 1.0
+"""A stream that lived longer was no failed attempt: the next back-off begins anew."""
+
+REPEAT_DELAY_S = 0.2
+"""Before an append goes out again that the journal could neither take nor refuse."""
+
+_REPEATABLE = frozenset({reasons.UNAVAILABLE, reasons.UNKNOWN_OUTCOME, reasons.DEADLINE_EXCEEDED})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerIdentity:
+    """Who attaches."""
+
+    # Unique per process start.
+    worker_id: str
+    # How many runs it drives at once.
+    capacity: int
+    # What it can drive.
+    offers: Sequence[Offer]
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class _Waiting:
+    """An append on its way."""
+
+    # Echoed in the answer; also the order of submission.
+    append_id: int
+    append: Append
+    answer: "asyncio.Future[None]"
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class _Stream:
+    """What belongs to one attached stream and ends with it."""
+
+    call: "grpc.aio.StreamStreamCall[pb.SessionRequest, pb.SessionResponse]"
+    # Appends that were sent, and for each its message's number of answers that are still due.
+    sent: dict[int, tuple[_Waiting, list[int]]] = field(default_factory=dict[int, tuple[_Waiting, list[int]]])
+    # Messages with answers due.
+    messages: int = 0
+    # When each unanswered ping was sent (monotonic seconds).
+    pings: dict[int, float] = field(default_factory=dict[int, float])
+    # The ping that the next message takes along; 0 for none.
+    ping_due: int = 0
+    # When the last answered ping was sent.
+    answered_s: float
+    # Silence after which the journal gives our leases away.
+    silence_s: float = 10.0
+
+    def is_trusted(self) -> bool:
+        """Whether a step may be begun."""
+        return monotonic() - self.answered_s < TRUST_SHARE * self.silence_s
+
+
+class Session:
+    """The session of this worker process, for its life."""
+
+    def __init__(self, journal_address: str, identity: WorkerIdentity) -> None:
+        self.identity = identity
+        self.number = 0
+        self.inbox_listener: Callable[[Sequence[str]], None] = lambda run_ids: None
+        self.return_listener: Callable[[], None] = lambda: None
+        self._journal_address = journal_address
+        self._address = ""
+        self._draining = False
+        self._is_broken = False  # since it first stood
+        self._ready: deque[_Waiting] = deque()
+        self._ids = itertools.count(1)
+        self._pings = itertools.count(1)
+        self._stream: _Stream | None = None
+        self._work = asyncio.Event()
+        self._trust = asyncio.Event()
+        self._attached = asyncio.Event()
+        self._reattach = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, address: str) -> None:
+        """Begins to attach, and to attach again whenever the stream breaks. ExecutorService listens at `address`."""
+        self._address = address
+        self._task = asyncio.create_task(self._stay_attached(), name="session")
+
+    async def close(self) -> None:
+        """Ends the session; appends without an answer never get one."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def wait_attached(self) -> None:
+        """Returns once the journal has answered an attach."""
+        await self._attached.wait()
+
+    async def set_draining(self) -> None:
+        """Attaches anew as draining; returns once that stands."""
+        self._draining = True
+        self._attached.clear()
+        self._reattach.set()
+        await self._attached.wait()
+
+    def trusted(self) -> bool:
+        """SPEC L3: the stream is attached and the last answered ping was sent lately."""
+        return self._stream is not None and self._stream.is_trusted()
+
+    async def wait_trusted(self) -> None:
+        """Returns as soon as `trusted` holds."""
+        while not self.trusted():
+            self._trust.clear()
+            await self._trust.wait()
+
+    async def append(self, append: Append) -> None:
+        """Returns once the events are committed; raises what the journal refused them for."""
+        waiting = _Waiting(append_id=next(self._ids), append=append, answer=asyncio.get_running_loop().create_future())
+        self._ready.append(waiting)
+        self._work.set()
+        await waiting.answer
+
+    async def _stay_attached(self) -> None:
+        backoff_s = BACKOFF_S_MIN
+        while True:
+            self._reattach.clear()
+            began_s = monotonic()
+            channel = channels.connect(self._journal_address)
+            try:
+                async with self._attach(channel) as stream:
+                    await self._serve(stream)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                self._note_broken("the call was cancelled")  # by grpc.aio, which tells a lost connection so at times
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError, LanternError) as error:
+                self._note_broken(error.code().name if isinstance(error, grpc.aio.AioRpcError) else str(error))
+            finally:
+                await channel.close()
+            if monotonic() - began_s > STABLE_S:
+                backoff_s = BACKOFF_S_MIN
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+
+    def _note_broken(self, cause: str) -> None:
+        self._is_broken = self._attached.is_set()
+        log.warning(
+            "session broken",
+            extra={
+                "action": "session_broken",
+                "worker_id": self.identity.worker_id,
+                "session_number": self.number,
+                "cause": cause,
+            },
+        )
+
+    @contextlib.asynccontextmanager
+    async def _attach(self, channel: grpc.aio.Channel) -> AsyncGenerator[_Stream]:
+        """An attached stream; when it is left, what it has not answered waits to be sent again."""
+        identity = self.identity
+        call = pb_grpc.JournalWorkerServiceStub(channel).Session()
+        stream = _Stream(call=call, answered_s=monotonic())  # pyright: ignore[reportArgumentType] - types-grpcio says less
+        try:
+            async with asyncio.timeout(ATTACH_TIMEOUT_S):
+                attach = pb.Attach(
+                    worker_id=identity.worker_id,
+                    address=self._address,
+                    capacity=identity.capacity,
+                    agents=wire.from_offers(identity.offers),
+                    draining=self._draining,
+                )
+                await call.write(pb.SessionRequest(attach=attach))
+                first = await call.read()
+            if not isinstance(first, pb.SessionResponse) or not first.HasField("attached"):
+                raise LanternError(reasons.SESSION_NOT_ATTACHED, "the journal ended the stream without attaching it")
+            self.number = first.attached.session_number
+            stream.silence_s = first.attached.silence.ToNanoseconds() / 1e9 or stream.silence_s
+            self._stream = stream
+            self._attached.set()
+            self._trust.set()
+            log.info(
+                "session attached",
+                extra={"action": "session_attached", "worker_id": identity.worker_id, "session_number": self.number},
+            )
+            if self._is_broken:
+                self._is_broken = False
+                self.return_listener()
+            yield stream
+        finally:
+            self._stream = None
+            call.cancel()
+            unanswered = sorted((waiting for waiting, _ in stream.sent.values()), key=lambda each: each.append_id)
+            self._ready.extendleft(reversed(unanswered))
+
+    async def _serve(self, stream: _Stream) -> None:
+        """Works on one stream until it breaks or a new one is wanted."""
+        self._work.set()
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(self._send(stream), name="session send"),
+            asyncio.create_task(self._receive(stream), name="session receive"),
+            asyncio.create_task(self._ping(stream), name="session ping"),
+            asyncio.create_task(self._reattach.wait(), name="session reattach"),
+        ]
+        try:
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _send(self, stream: _Stream) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            await asyncio.sleep(0)  # everything that becomes ready in this turn of the loop goes along
+            while stream.ping_due or (self._ready and stream.messages < WINDOW_MESSAGES):
+                message = self._take(stream) if stream.messages < WINDOW_MESSAGES else pb.SessionRequest()
+                message.ping, stream.ping_due = stream.ping_due, 0
+                if message.appends or message.ping:
+                    await stream.call.write(message)
+
+    def _take(self, stream: _Stream) -> pb.SessionRequest:
+        """The next message: all that is ready, up to its bound. What nobody awaits any more is left out."""
+        message, size, due = pb.SessionRequest(), 0, [0]
+        while self._ready:
+            waiting = self._ready[0]
+            if waiting.answer.done():
+                self._ready.popleft()
+                continue
+            size += waiting.append.size_bytes
+            if due[0] and size > MESSAGE_BYTES_MAX:
+                break
+            self._ready.popleft()
+            message.appends.append(wire.from_append(waiting.append_id, waiting.append))
+            stream.sent[waiting.append_id] = (waiting, due)
+            due[0] += 1
+        stream.messages += bool(due[0])
+        return message
+
+    async def _receive(self, stream: _Stream) -> None:
+        while True:
+            message = await stream.call.read()
+            if not isinstance(message, pb.SessionResponse):
+                raise LanternError(reasons.UNAVAILABLE, "the journal ended the stream")
+            for result in message.results:
+                self._settle(stream, result)
+            if message.pong:
+                sent_s = stream.pings.pop(message.pong, None)
+                if sent_s is not None:
+                    stream.answered_s = max(stream.answered_s, sent_s)
+                    self._trust.set()
+            if message.inbox_run_ids:
+                self.inbox_listener(message.inbox_run_ids)
+            if message.move:
+                self._reattach.set()
+            if self._ready:
+                self._work.set()
+
+    def _settle(self, stream: _Stream, result: pb.AppendResult) -> None:
+        waiting, due = stream.sent.pop(result.append_id, (None, [0]))
+        if waiting is None:
+            return
+        due[0] -= 1
+        if not due[0]:
+            stream.messages -= 1
+        if waiting.answer.done():
+            return
+        if not result.HasField("error"):
+            waiting.answer.set_result(None)
+            return
+        error = status.from_status(result.error)
+        if error.reason in _REPEATABLE:
+            asyncio.get_running_loop().call_later(REPEAT_DELAY_S, self._repeat, waiting)
+        else:
+            waiting.answer.set_exception(error)
+
+    def _repeat(self, waiting: _Waiting) -> None:
+        self._ready.append(waiting)
+        self._work.set()
+
+    async def _ping(self, stream: _Stream) -> None:
+        """A ping a second; ends the stream where none was answered for as long as the journal bears silence."""
+        interval_s = min(PING_INTERVAL_S, stream.silence_s / PINGS_PER_SILENCE)
+        while True:
+            now_s = monotonic()
+            if now_s - stream.answered_s > stream.silence_s:
+                raise LanternError(reasons.UNAVAILABLE, "the journal does not answer pings")
+            number = next(self._pings)
+            stream.pings[number], stream.ping_due = now_s, number
+            self._work.set()
+            await asyncio.sleep(interval_s)

@@ -1,0 +1,1 @@
+"""What the executor does: starts runs, drives them, and lets them go."""

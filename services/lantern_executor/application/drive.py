@@ -1,0 +1,288 @@
+"""The drive of one run under one lease: from opening it to its end, parking, hand-back or the loss of its lease.
+
+One task per run. It loads the history, lets the course of the run advance, appends what was decided as one append, and
+dispatches steps only after the append that begins them is committed and while the session is trusted (SPEC L3). What
+happens meanwhile (steps end, timers come due, the inbox fills) is taken in together at the next turn.
+"""
+
+import asyncio
+import logging
+
+from lantern_executor.application.course import Course
+from lantern_executor.application.execution import StepExecution
+from lantern_executor.domain.run import CreatedRun, OpenedRun
+from lantern_executor.domain.step import StepContext, StepEnd
+from lantern_executor.domain.tail import Tail, cut
+from lantern_executor.ports import JournalPort, Program, ProgramsPort, Sources
+from lantern_kernel import reasons
+from lantern_kernel.errors import LanternError
+from lantern_kernel.event import Event
+from lantern_kernel.replay import StepWork
+
+log = logging.getLogger(__name__)
+
+CRASH_DELAY_S = 1.0
+"""Between the failure of a drive itself and handing its run back, so that no fault becomes a hot loop."""
+
+RELEASE_RETRY_S = 1.0
+"""Between tries to hand a run back: under a live session nobody else could take it, so it has to succeed."""
+
+STOP_WAIT_S = 1.0
+"""How long cancelled steps may take to notice; what user code still does after that is refused by the fence."""
+
+_GONE = frozenset({reasons.LEASE_LOST, reasons.RUN_CLOSED, reasons.RUN_NOT_FOUND})
+"""Refusals after which the run is no longer ours, so there is nothing to hand back."""
+
+
+class Drive:
+    """One drive. `run` does it all and never raises but for cancellation."""
+
+    def __init__(
+        self,
+        *,
+        journal: JournalPort,
+        programs: ProgramsPort,
+        sources: Sources,
+        run_id: str,
+        epoch: int,
+        created: CreatedRun | None = None,
+    ) -> None:
+        """`created` is what the journal answered where the run was created with this lease: then it is open already."""
+        self.run_id = run_id
+        self.epoch = epoch
+        self._journal = journal
+        self._programs = programs
+        self._sources = sources
+        self._created = created
+        self._execution = StepExecution(journal)
+        self._running: dict[asyncio.Task[StepEnd], StepWork] = {}
+        self._ended: list[asyncio.Task[StepEnd]] = []
+        self._wake = asyncio.Event()
+        self._inbox_news = False
+        self._in_doubt = False
+        self._draining = False
+        self._clock_offset_us = 0
+
+    def inbox_arrived(self) -> None:
+        """The run's inbox has new entries."""
+        self._inbox_news = True
+        self._wake.set()
+
+    def lease_in_doubt(self) -> None:
+        """We were cut off for a while: the drive has to ask whether its lease is still its own."""
+        self._in_doubt = True
+        self._wake.set()
+
+    def drain(self) -> None:
+        """Begins nothing new; hands the run back once the steps in flight have ended."""
+        self._draining = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Drives the run for as long as it is ours."""
+        release = False
+        try:
+            release = await self._drive()
+        except LanternError as error:
+            if error.reason not in _GONE:
+                release = await self._crashed(error)
+            else:
+                log.info("drive ended", extra=self._extra("drive_lost") | {"reason": error.reason})
+        except Exception as error:
+            release = await self._crashed(error)
+        finally:
+            await self._stop_steps()
+        if release:
+            await self._release()
+
+    async def _crashed(self, error: Exception) -> bool:
+        log.error("drive failed", extra=self._extra("drive_failed"), exc_info=error)
+        await self._stop_steps()
+        await asyncio.sleep(CRASH_DELAY_S)
+        return True
+
+    async def _release(self) -> None:
+        while True:
+            try:
+                await self._journal.release_lease(self.run_id, self.epoch)
+            except LanternError as error:
+                if error.reason in _GONE:
+                    return
+                log.warning("hand-back failed", extra=self._extra("release_failed") | {"reason": error.reason})
+                await asyncio.sleep(RELEASE_RETRY_S)
+            else:
+                log.info("run handed back", extra=self._extra("released"))
+                return
+
+    async def _drive(self) -> bool:
+        """Returns whether the run is to be handed back."""
+        opened = await self._open()
+        self._clock_offset_us = opened.now_us - self._sources.monotonic_us()
+        program = self._programs.start(opened.run)
+        try:
+            course = Course(
+                run_id=opened.run.run_id,
+                workflow_id=opened.run.workflow_id,
+                epoch=self.epoch,
+                program=program,
+                sources=self._sources,
+                now_us=self._now_us,
+            )
+            tail = await self._load(course, opened)
+            course.take_inbox(opened.inbox)
+            return await self._live(course, tail, program, opened.run.workflow_id)
+        finally:
+            await self._stop_steps()  # before the program: their functions may still use what it holds
+            program.close()
+
+    async def _open(self) -> OpenedRun:
+        if self._created is None:
+            return await self._journal.open_run(self.run_id, self.epoch)
+        events = self._created.events
+        return OpenedRun(
+            run=self._created.run, events=events, head_seq=events[-1].seq, inbox=(), now_us=events[-1].time_us
+        )
+
+    async def _load(self, course: Course, opened: OpenedRun) -> Tail:
+        """Feeds the whole history, page by page, and returns where it ends."""
+        page: list[Event] = list(opened.events)
+        last: Event | None = None
+        while True:
+            course.load(page)
+            last = page[-1] if page else last
+            if last is None or last.seq >= opened.head_seq:
+                break
+            page = list(await self._journal.list_events(self.run_id, last.seq))
+            if not page:
+                break
+        if last is None or last.seq != opened.head_seq:
+            raise LanternError(reasons.HISTORY_UNREADABLE, "the journal did not return the whole history")
+        return Tail(self.run_id, self.epoch, last)
+
+    async def _live(self, course: Course, tail: Tail, program: Program, workflow_id: str) -> bool:
+        while True:
+            self._wake.clear()
+            if self._in_doubt:
+                await self._assure_lease()
+            if self._inbox_news:
+                await self._read_inbox(course)
+            self._take_ended(course)
+            if not self._draining:
+                course.pass_time()
+            course.advance(beginning=not self._draining)
+            if not self._running and not self._draining:
+                course.park_if_idle()
+            if course.ending:
+                await self._stop_steps()  # what is left running when a run ends does not outlive it
+            if course.events or course.ending:
+                if await self._commit(course, tail):
+                    return False
+                if course.events or course.ending:
+                    continue  # refused for the inbox: decide anew
+                await self._dispatch(course, program, workflow_id)
+            if self._draining and not self._running:
+                return True
+            await self._sleep(course.next_due_us)
+
+    async def _assure_lease(self) -> None:
+        """Asks for the lease once more; raises LEASE_LOST where it has gone to another while we were cut off."""
+        self._in_doubt = False
+        await self._journal.open_run(self.run_id, self.epoch)
+
+    async def _read_inbox(self, course: Course) -> None:
+        self._inbox_news = False
+        course.take_inbox(await self._journal.list_inbox(self.run_id, course.consumed_inbox_number))
+
+    def _take_ended(self, course: Course) -> None:
+        """Tells the course how steps ended, in the order in which they did."""
+        ended, self._ended = self._ended, []
+        for task in ended:
+            work = self._running.pop(task, None)
+            if work is None:
+                continue  # stopped before it ended
+            if task.cancelled():
+                raise LanternError(reasons.INTERNAL, f"step {work.command.step_id} was cancelled by nobody")
+            course.step_ended(work, task.result())
+
+    async def _commit(self, course: Course, tail: Tail) -> bool:
+        """Appends what was decided; True where that ended the drive.
+
+        Raises:
+            LanternError: The journal refused it.
+        """
+        for events in cut(tuple(course.events), course.ending):
+            append = tail.append(events, course.consumed_inbox_number)
+            try:
+                await self._journal.append(append)
+            except LanternError as error:
+                if error.reason != reasons.INBOX_AHEAD:
+                    raise
+                # Nothing of this append went in: take in what others said, and decide anew on top of it.
+                entries = await self._journal.list_inbox(self.run_id, course.consumed_inbox_number)
+                if not entries:
+                    raise
+                course.reconsider()
+                course.take_inbox(entries)
+                return False
+            tail.moved_by(append)
+            course.committed(len(events))
+        return bool(course.ending)
+
+    async def _dispatch(self, course: Course, program: Program, workflow_id: str) -> None:
+        """Begins the steps whose step_started is committed, if the lease is certain to be ours."""
+        if not course.starts:
+            return
+        if not self._journal.trusted():
+            await self._journal.wait_trusted()
+            self._in_doubt = True
+        if self._in_doubt:
+            await self._assure_lease()
+        for work in course.take_starts():
+            context = StepContext(
+                run_id=self.run_id,
+                workflow_id=workflow_id,
+                step_id=work.command.step_id,
+                attempt=work.attempt,
+                key_attempt=work.key_attempt,
+                key=work.key,
+                epoch=self.epoch,
+            )
+            call = program.step_call(work.command.step_id)
+            task = asyncio.create_task(self._execution.execute(work, call, context))
+            self._running[task] = work
+            task.add_done_callback(self._on_ended)
+
+    def _on_ended(self, task: "asyncio.Task[StepEnd]") -> None:
+        self._ended.append(task)
+        self._wake.set()
+
+    async def _sleep(self, due_us: int | None) -> None:
+        """Until something happens or the next delayed work is due."""
+        if due_us is None:
+            await self._wake.wait()
+            return
+        delay_s = max(0.0, (due_us - self._now_us()) / 1e6)
+        timer = asyncio.get_running_loop().call_later(delay_s, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+
+    async def _stop_steps(self) -> None:
+        """Cancels what still runs. Its outcome is unknown, as after a crash."""
+        running, self._running = list(self._running), {}
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=STOP_WAIT_S)
+        for task in running:
+            if task.done() and not task.cancelled():
+                task.exception()  # looked at, so that nobody complains of an error that was never retrieved
+        self._ended.clear()
+
+    def _now_us(self) -> int:
+        """The journal's time, never ahead of it."""
+        return self._clock_offset_us + self._sources.monotonic_us()
+
+    def _extra(self, action: str) -> dict[str, object]:
+        return {"action": action, "run_id": self.run_id, "epoch": self.epoch, "worker_id": self._journal.worker_id}

@@ -1,0 +1,95 @@
+"""One attempt of one step: claimed where its author asks for that, executed, bounded in time, settled (SPEC E4)."""
+
+import asyncio
+import json
+import logging
+
+from lantern_executor.domain import failures
+from lantern_executor.domain.step import Completed, SideEffect, StepCall, StepContext, StepEnd, Undecided
+from lantern_executor.ports import JournalPort
+from lantern_kernel import reasons
+from lantern_kernel.errors import LanternError
+from lantern_kernel.replay import StepWork
+from lantern_kernel.retry import Failure
+
+log = logging.getLogger(__name__)
+
+
+class StepExecution:
+    """Executes the steps of one drive."""
+
+    def __init__(self, journal: JournalPort) -> None:
+        self._journal = journal
+
+    async def execute(self, work: StepWork, call: StepCall, context: StepContext) -> StepEnd:
+        """How the attempt ended.
+
+        Raises:
+            LanternError: Its claim could not be made; nothing was dispatched.
+        """
+        command = work.command
+        if not command.claim:
+            return await self._run(work, call, context)
+        effect = await self._journal.claim_side_effect(context, command.sink)
+        match effect.state:
+            case "delivered":
+                return Completed(output=effect.result or b"null")
+            case "refused":
+                return _refused(effect, work)
+            case _:
+                pass
+        if not effect.claimed and command.claim != "retry":  # an attempt before this one may have delivered it
+            return Undecided(key=context.key) if command.claim == "ask" else Completed(output=b"null")
+        end = await self._run(work, call, context)
+        await self._settle(work, end, context)
+        return end
+
+    async def _run(self, work: StepWork, call: StepCall, context: StepContext) -> Completed | Failure:
+        timeout_ms = work.command.timeout_ms
+        if timeout_ms is None:
+            return await call(context)
+        scope = asyncio.timeout(timeout_ms / 1_000)
+        try:
+            async with scope:
+                return await call(context)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            return failures.timed_out(work.command.type, context.step_id, timeout_ms)
+
+    async def _settle(self, work: StepWork, end: StepEnd, context: StepContext) -> None:
+        """Records what is known of the delivery; an unknown outcome leaves the claim open.
+
+        A refusal counts only while every request under the key was refused.
+        """
+        if isinstance(end, Completed):
+            delivered, result = True, end.output
+        elif isinstance(end, Failure) and end.outcome == "not_executed" and not work.key_frozen:
+            facts = {"code": failures.printable(end.code), "message": failures.printable(end.message)}
+            delivered, result = False, json.dumps(facts).encode()
+        else:
+            return
+        try:
+            await self._journal.settle_side_effect(context, delivered=delivered, result=result)
+        except LanternError as error:
+            # The step's own end is what the run goes by; an open claim only makes a later look at it cautious.
+            log.warning(
+                "claim not settled",
+                extra={
+                    "action": "settle_failed",
+                    "run_id": context.run_id,
+                    "step_id": context.step_id,
+                    "reason": error.reason,
+                },
+            )
+
+
+def _refused(effect: SideEffect, work: StepWork) -> Failure:
+    """The failure that was recorded with the claim: documented to have done nothing."""
+    code, message = reasons.STEP_FAILED, "the delivery was refused"
+    try:
+        facts = json.loads(effect.result)
+        code, message = str(facts["code"]), str(facts["message"])
+    except (ValueError, KeyError, TypeError):
+        pass  # settled by an operator, in his own words
+    return failures.refused(work.command.type, code, message)

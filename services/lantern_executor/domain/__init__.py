@@ -1,0 +1,1 @@
+"""What the executor decides without any I/O."""

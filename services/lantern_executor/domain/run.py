@@ -1,0 +1,124 @@
+"""Runs as the executor sees them: what it asks the journal for and what comes back."""
+
+from dataclasses import dataclass
+
+from lantern_kernel.event import Event
+from lantern_kernel.payloads import RunErrorFacts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One run, as the journal shows it."""
+
+    # UUIDv7, made by the journal.
+    run_id: str
+    # The tenant that owns it.
+    tenant_id: str
+    # The user's own name for this piece of work; may be empty.
+    workflow_id: str
+    # The agent that it executes.
+    agent_name: str
+    # The version that it pinned.
+    agent_version: int
+    # SHA-256 (hex) of that version's definition.
+    agent_digest: str
+    # QUEUED, RUNNING, WAITING, SUCCEEDED, FAILED or CANCELLED.
+    state: str
+    # For WAITING: on what; else empty.
+    waiting_on: str
+    # When a WAITING run goes on by itself, microseconds since the epoch; None where only an entry can wake it.
+    due_us: int | None
+    # When it was created, microseconds since the epoch.
+    created_us: int
+    # When its state last changed.
+    updated_us: int
+    # When it ended; None while it has not.
+    ended_us: int | None
+    # JSON, as given.
+    input: bytes
+    # For SUCCEEDED: JSON.
+    result: bytes
+    # For FAILED, CANCELLED and some WAITING: why.
+    error: RunErrorFacts | None
+    # W3C trace context.
+    traceparent: str
+    # The number of the last inbox entry; 0 when there is none.
+    last_inbox_number: int
+    # The number of leases granted so far.
+    epoch: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartRequest:
+    """What somebody wants to have started."""
+
+    # Unique per logical request.
+    request_id: str
+    # The tenant.
+    tenant_id: str
+    # The agent to execute.
+    agent_name: str
+    # JSON.
+    input: bytes
+    # The user's own name for this work; may be empty.
+    workflow_id: str
+    # A value of JournalService's WorkflowIdPolicy.
+    workflow_id_policy: int
+    # W3C trace context of the caller; empty starts a trace.
+    traceparent: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CreatedRun:
+    """What the journal answered to a start."""
+
+    # The run.
+    run: Run
+    # False when it was there already.
+    created: bool
+    # The epoch of the lease that this very call was granted; 0 for none.
+    epoch: int
+    # The run's events so far, where a lease was granted.
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InboxEntry:
+    """Something that others have to say to a run."""
+
+    # Dense within the run, from 1.
+    number: int
+    # signal or cancel.
+    kind: str
+    # For a signal: its name.
+    name: str
+    # JSON; may be empty.
+    payload: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenedRun:
+    """What a drive begins with."""
+
+    # The run.
+    run: Run
+    # The first page of its events.
+    events: tuple[Event, ...]
+    # The place of the last event of the history.
+    head_seq: int
+    # Entries that no event has consumed.
+    inbox: tuple[InboxEntry, ...]
+    # The journal's time, microseconds since the epoch.
+    now_us: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """An agent that this executor can drive."""
+
+    # Its name.
+    name: str
+    # SHA-256 (hex) of its definition.
+    digest: str
+    # code, graph or llm.
+    program_kind: str

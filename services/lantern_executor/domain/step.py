@@ -1,0 +1,60 @@
+"""One step as something to execute: what its code is told, and how it can end."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from lantern_kernel.retry import Failure
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepContext:
+    """What the code of a step may know about itself."""
+
+    # The run.
+    run_id: str
+    # The user's own name for the run; may be empty.
+    workflow_id: str
+    # The step.
+    step_id: str
+    # 1 for the first try.
+    attempt: int
+    # The attempt that is in the key.
+    key_attempt: int
+    # The idempotency key.
+    key: str
+    # The lease under which it is dispatched.
+    epoch: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Completed:
+    """The step has a result."""
+
+    # JSON, exactly as it is recorded.
+    output: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Undecided:
+    """Whether an earlier delivery arrived is not known, and its author wants to be asked (`claim="ask"`)."""
+
+    # The key of the claim in question.
+    key: str
+
+
+StepEnd = Completed | Failure | Undecided
+
+StepCall = Callable[[StepContext], Awaitable[Completed | Failure]]
+"""Executes one attempt. Whatever the user's code does is an end; only cancellation is raised."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SideEffect:
+    """What the journal knows of one claimed delivery (SPEC E4)."""
+
+    # True when this very call made the claim.
+    claimed: bool
+    # claimed, delivered or refused.
+    state: str
+    # JSON: what came back, or why it was refused.
+    result: bytes

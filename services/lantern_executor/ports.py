@@ -1,0 +1,129 @@
+"""What the executor needs from outside, as its application sees it."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from lantern_executor.domain.run import CreatedRun, InboxEntry, Offer, OpenedRun, Run, StartRequest
+from lantern_executor.domain.step import SideEffect, StepCall, StepContext
+from lantern_executor.domain.tail import Append
+from lantern_kernel.commands import Command
+from lantern_kernel.event import Event
+from lantern_kernel.replay import Outcome
+
+
+class JournalPort(Protocol):
+    """The journal, as one worker speaks to it. Every call may be repeated; errors are LanternError."""
+
+    @property
+    def worker_id(self) -> str:
+        """Unique per process start."""
+        ...
+
+    def trusted(self) -> bool:
+        """Whether a step may be begun now: the session is attached and was answered lately (SPEC L3)."""
+        ...
+
+    async def wait_trusted(self) -> None:
+        """Returns as soon as `trusted` holds."""
+        ...
+
+    def on_inbox(self, listener: Callable[[Sequence[str]], None]) -> None:
+        """Names who is told of the runs that have new inbox entries."""
+        ...
+
+    def on_return(self, listener: Callable[[], None]) -> None:
+        """Names who is told that the session stands again after it was broken: leases may have been lost meanwhile."""
+        ...
+
+    async def set_draining(self) -> None:
+        """Tells the journal that this worker takes no further runs."""
+        ...
+
+    async def append(self, append: Append) -> None:
+        """Returns once it is committed, however often the connection breaks; raises what the journal refused it for."""
+        ...
+
+    async def create_run(self, request: StartRequest, *, with_lease: bool) -> CreatedRun:
+        """Creates a run, where asked with a lease for this worker."""
+        ...
+
+    async def open_run(self, run_id: str, epoch: int) -> OpenedRun:
+        """Takes up a run whose lease was granted to this worker; raises LEASE_LOST where it is another's."""
+        ...
+
+    async def list_events(self, run_id: str, after_seq: int) -> Sequence[Event]:
+        """The next page of a run's events; empty at the end."""
+        ...
+
+    async def list_inbox(self, run_id: str, after_number: int) -> Sequence[InboxEntry]:
+        """All entries after a number."""
+        ...
+
+    async def release_lease(self, run_id: str, epoch: int) -> None:
+        """Hands a run back; raises LEASE_LOST where it is another's by now."""
+        ...
+
+    async def claim_side_effect(self, context: StepContext, sink: str) -> SideEffect:
+        """Claims one delivery before it is dispatched (SPEC E4)."""
+        ...
+
+    async def settle_side_effect(self, context: StepContext, *, delivered: bool, result: bytes) -> None:
+        """Records how a claimed delivery ended."""
+        ...
+
+
+class Program(Protocol):
+    """The program of one run: issues commands, takes outcomes, knows the code of its steps."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the definition that is loaded here; not always the one that the run pinned."""
+        ...
+
+    def advance(self) -> Sequence[Command]:
+        """Runs until it is blocked or ended; returns the newly issued commands in order."""
+        ...
+
+    def resolve(self, outcome: Outcome) -> None:
+        """Gives it the next outcome, in the journal's order."""
+        ...
+
+    def marker_value(self, step_id: str) -> bytes:
+        """Evaluates a marker that is not recorded yet: JSON. A LanternError fails the run."""
+        ...
+
+    def step_call(self, step_id: str) -> StepCall:
+        """What to execute for a step that it issued, as often as it is attempted."""
+        ...
+
+    def close(self) -> None:
+        """Ends it, wherever it stands."""
+        ...
+
+
+class ProgramsPort(Protocol):
+    """The definitions that this executor has loaded."""
+
+    def offers(self) -> Sequence[Offer]:
+        """What can be driven here."""
+        ...
+
+    def start(self, run: Run) -> Program:
+        """A fresh program for a run; raises AGENT_NOT_FOUND where its agent is not loaded."""
+        ...
+
+
+class Sources(Protocol):
+    """Time and chance."""
+
+    def monotonic_us(self) -> int:
+        """Microseconds of a clock that never falls."""
+        ...
+
+    def random_bytes(self, count: int) -> bytes:
+        """Unpredictable bytes."""
+        ...
+
+    def random01(self) -> float:
+        """From 0 up to, not including, 1."""
+        ...

@@ -1,0 +1,99 @@
+"""The executor's settings, read once from `LANTERN_*`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lantern_kernel.errors import InvalidField
+from lantern_serving import settings
+
+CAPACITY_DEFAULT = 1_000
+CAPACITY_MAX = 100_000
+DRAIN_S_DEFAULT = 10.0
+
+OF_OTHERS = frozenset(
+    {
+        "LANTERN_DATABASE",
+        "LANTERN_MIGRATE",
+        "LANTERN_LEASE_TTL",
+        "LANTERN_GRANT_TTL",
+        "LANTERN_SESSION_GRACE",
+        "LANTERN_SESSION_SILENCE",
+        "LANTERN_RECOVERY_INTERVAL",
+    }
+)
+"""Settings of other services: a shared environment is no mistake."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What an executor process is told."""
+
+    # LANTERN_JOURNAL: where the journal listens, `host:port`; required.
+    journal: str
+    # LANTERN_LISTEN: where to listen; port 0 picks one.
+    listen: str
+    # LANTERN_ADVERTISE: the address that others are told; empty is the one listened on.
+    advertise: str
+    # LANTERN_MODULES: modules with workflows, dotted names or paths of .py files, separated by commas; required.
+    modules: tuple[str, ...]
+    # LANTERN_EXECUTOR_CAPACITY: how many runs are driven at once.
+    capacity: int
+    # LANTERN_DRAIN: how long steps in flight may go on after SIGTERM.
+    drain_s: float
+    # LANTERN_LOG_LEVEL.
+    log_level: str
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> "Settings":
+        """The settings of an environment; raises InvalidField that names the variable at fault."""
+        modules = settings.text(environment, "LANTERN_MODULES", "")
+        found = cls(
+            journal=settings.text(environment, "LANTERN_JOURNAL", ""),
+            listen=settings.text(environment, "LANTERN_LISTEN", "127.0.0.1:0"),
+            advertise=settings.text(environment, "LANTERN_ADVERTISE", ""),
+            modules=tuple(part.strip() for part in modules.split(",") if part.strip()),
+            capacity=settings.integer(environment, "LANTERN_EXECUTOR_CAPACITY", CAPACITY_DEFAULT),
+            drain_s=settings.duration_s(environment, "LANTERN_DRAIN", DRAIN_S_DEFAULT),
+            log_level=settings.text(environment, "LANTERN_LOG_LEVEL", "INFO").upper(),
+        )
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        if not self.journal:
+            raise InvalidField("LANTERN_JOURNAL", "the address of the journal, host:port, is required")
+        for name, address in (
+            ("LANTERN_JOURNAL", self.journal),
+            ("LANTERN_LISTEN", self.listen),
+            ("LANTERN_ADVERTISE", self.advertise),
+        ):
+            if address and not _is_address(address):
+                raise InvalidField(name, f"{address!r} is no host:port")
+        if not self.modules:
+            raise InvalidField("LANTERN_MODULES", "at least one module with workflows is required")
+        if not 1 <= self.capacity <= CAPACITY_MAX:
+            raise InvalidField("LANTERN_EXECUTOR_CAPACITY", f"{self.capacity} is not within 1 and {CAPACITY_MAX}")
+        if self.drain_s < 0:
+            raise InvalidField("LANTERN_DRAIN", f"{self.drain_s} s is less than nothing")
+        if self.log_level not in {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}:
+            raise InvalidField("LANTERN_LOG_LEVEL", f"{self.log_level!r} is no level such as INFO or WARNING")
+
+
+KNOWN = frozenset(
+    {
+        "LANTERN_JOURNAL",
+        "LANTERN_LISTEN",
+        "LANTERN_ADVERTISE",
+        "LANTERN_MODULES",
+        "LANTERN_EXECUTOR_CAPACITY",
+        "LANTERN_DRAIN",
+        "LANTERN_LOG_LEVEL",
+        "LANTERN_EXIT_WITH_PARENT",
+    }
+)
+"""Every setting that this service reads."""
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdigit() and int(port) <= 65_535

@@ -1,0 +1,182 @@
+"""Proto messages to domain values and back."""
+
+from collections.abc import Iterable
+
+from lantern.api.error.v1 import error_pb2
+from lantern.api.executor.v1 import executor_service_pb2 as executor_pb
+from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
+from lantern.api.journal.v1 import run_pb2
+from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
+from lantern_executor.domain.run import CreatedRun, InboxEntry, Offer, OpenedRun, Run, StartRequest
+from lantern_executor.domain.step import SideEffect
+from lantern_executor.domain.tail import Append
+from lantern_kernel.event import Event
+from lantern_kernel.payloads import RunErrorFacts
+
+_STATE = "STATE_"
+
+
+def to_event(message: run_pb2.Event) -> Event:
+    """An event."""
+    return Event(
+        seq=message.seq,
+        kind=message.kind,
+        step_id=message.step_id,
+        attempt=message.attempt,
+        epoch=message.epoch,
+        time_us=message.time_us,
+        payload=message.payload,
+        salt=message.salt,
+        digest=message.digest,
+        hash=message.hash,
+    )
+
+
+def to_events(messages: Iterable[run_pb2.Event]) -> tuple[Event, ...]:
+    """Events."""
+    return tuple(to_event(message) for message in messages)
+
+
+def to_entry(message: run_pb2.InboxEntry) -> InboxEntry:
+    """An inbox entry."""
+    return InboxEntry(number=message.number, kind=message.kind, name=message.name, payload=message.payload)
+
+
+def to_run(message: run_pb2.Run) -> Run:
+    """A run."""
+    error = message.error if message.HasField("error") else None
+    return Run(
+        run_id=message.run_id,
+        tenant_id=message.tenant_id,
+        workflow_id=message.workflow_id,
+        agent_name=message.agent_name,
+        agent_version=message.agent_version,
+        agent_digest=message.agent_digest,
+        state=run_pb2.Run.State.Name(message.state).removeprefix(_STATE),
+        waiting_on=message.waiting_on,
+        due_us=message.due_time.ToMicroseconds() if message.HasField("due_time") else None,
+        created_us=message.create_time.ToMicroseconds(),
+        updated_us=message.update_time.ToMicroseconds(),
+        ended_us=message.end_time.ToMicroseconds() if message.HasField("end_time") else None,
+        input=message.input,
+        result=message.result,
+        error=None
+        if error is None
+        else RunErrorFacts(
+            code=error.code, message=error.message, step_id=error.step_id, details=dict(error.details) or None
+        ),
+        traceparent=message.traceparent,
+        last_inbox_number=message.last_inbox_number,
+        epoch=message.epoch,
+    )
+
+
+def from_run(run: Run) -> run_pb2.Run:
+    """A run."""
+    message = run_pb2.Run(
+        run_id=run.run_id,
+        tenant_id=run.tenant_id,
+        workflow_id=run.workflow_id,
+        agent_name=run.agent_name,
+        agent_version=run.agent_version,
+        agent_digest=run.agent_digest,
+        state=_STATE + run.state,
+        waiting_on=run.waiting_on,
+        input=run.input,
+        result=run.result,
+        traceparent=run.traceparent,
+        last_inbox_number=run.last_inbox_number,
+        epoch=run.epoch,
+    )
+    message.create_time.FromMicroseconds(run.created_us)
+    message.update_time.FromMicroseconds(run.updated_us)
+    if run.due_us is not None:
+        message.due_time.FromMicroseconds(run.due_us)
+    if run.ended_us is not None:
+        message.end_time.FromMicroseconds(run.ended_us)
+    if run.error is not None:
+        message.error.CopyFrom(
+            error_pb2.RunError(
+                code=run.error.code,
+                message=run.error.message,
+                step_id=run.error.step_id,
+                details=dict(run.error.details or {}),
+            )
+        )
+    return message
+
+
+def to_start(message: executor_pb.StartRunRequest) -> StartRequest:
+    """What is to be started, with the documented defaults filled in."""
+    return StartRequest(
+        request_id=message.request_id,
+        tenant_id=message.tenant_id or "default",
+        agent_name=message.agent_name,
+        input=message.input or b"null",
+        workflow_id=message.workflow_id,
+        workflow_id_policy=message.workflow_id_policy,
+        traceparent=message.traceparent,
+    )
+
+
+def from_start(request: StartRequest, lease_target: journal_pb.LeaseTarget | None) -> journal_pb.CreateRunRequest:
+    """The journal's form of a start."""
+    return journal_pb.CreateRunRequest(
+        request_id=request.request_id,
+        tenant_id=request.tenant_id,
+        agent_name=request.agent_name,
+        input=request.input,
+        workflow_id=request.workflow_id,
+        workflow_id_policy=journal_pb.CreateRunRequest.WorkflowIdPolicy.Name(request.workflow_id_policy),
+        traceparent=request.traceparent,
+        lease_target=lease_target,
+    )
+
+
+def to_created(message: journal_pb.CreateRunResponse) -> CreatedRun:
+    """What the journal answered to a start."""
+    return CreatedRun(
+        run=to_run(message.run), created=message.created, epoch=message.epoch, events=to_events(message.events)
+    )
+
+
+def to_opened(message: worker_pb.OpenRunResponse) -> OpenedRun:
+    """What a drive begins with."""
+    return OpenedRun(
+        run=to_run(message.run),
+        events=to_events(message.events),
+        head_seq=message.head_seq,
+        inbox=tuple(to_entry(entry) for entry in message.inbox),
+        now_us=message.now_us,
+    )
+
+
+def from_append(append_id: int, append: Append) -> worker_pb.Append:
+    """An append."""
+    return worker_pb.Append(
+        append_id=append_id,
+        run_id=append.run_id,
+        epoch=append.epoch,
+        first_seq=append.first_seq,
+        previous_digest=append.previous_digest,
+        events=[
+            worker_pb.NewEvent(
+                kind=event.kind, step_id=event.step_id, attempt=event.attempt, payload=event.payload, salt=event.salt
+            )
+            for event in append.events
+        ],
+        consumed_inbox_number=append.consumed_inbox_number,
+    )
+
+
+def from_offers(offers: Iterable[Offer]) -> list[worker_pb.AgentOffer]:
+    """What a worker offers."""
+    return [
+        worker_pb.AgentOffer(name=offer.name, digest=offer.digest, program_kind=offer.program_kind) for offer in offers
+    ]
+
+
+def to_side_effect(message: worker_pb.ClaimSideEffectResponse) -> SideEffect:
+    """What is known of a claimed delivery."""
+    state = worker_pb.SideEffect.State.Name(message.side_effect.state).removeprefix(_STATE).lower()
+    return SideEffect(claimed=message.claimed, state=state, result=message.side_effect.result)

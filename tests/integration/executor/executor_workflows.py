@@ -1,0 +1,55 @@
+"""Workflows of the executor's integration tests. Their steps write to a ledger file what they do."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import lantern
+
+
+def _note(what: str) -> None:
+    info = lantern.step_info()
+    with Path(os.environ["TEST_LEDGER"]).open("a") as ledger:
+        ledger.write(f"{what} {info.step_id} {info.key} {info.epoch}\n")
+
+
+async def _work(value: Any, ms: int) -> Any:
+    _note("begin")
+    await asyncio.sleep(ms / 1_000)
+    _note("end")
+    return value
+
+
+def _work_in_thread(value: Any, ms: int) -> Any:
+    _note("begin")
+    time.sleep(ms / 1_000)
+    _note("end")
+    return value
+
+
+@lantern.workflow(name="chain")
+async def chain(ctx: lantern.Context, order: dict[str, int]) -> dict[str, Any]:
+    """`steps` steps one after the other, each of `ms`, every other one in a thread, with a marker among them."""
+    done: list[Any] = []
+    picked = await ctx.side_effect("picked", os.getpid)
+    for number in range(order["steps"]):
+        function = _work_in_thread if number % 2 else _work
+        done.append(await ctx.step(f"s{number}", function, number, order["ms"]))
+    return {"done": done, "picked": picked}
+
+
+@lantern.workflow(name="patient")
+async def patient(ctx: lantern.Context, order: dict[str, int]) -> str:
+    """One step of `ms`, then a wait of `s` seconds, then another step."""
+    await ctx.step("before", _work, 1, order["ms"])
+    await ctx.sleep(order["s"])
+    await ctx.step("after", _work, 2, 1)
+    return "done"
+
+
+@lantern.workflow(name="mail")
+async def mail(ctx: lantern.Context, order: dict[str, int]) -> Any:
+    """One delivery that cannot be deduplicated."""
+    return await ctx.step("mail", _work, "sent", order["ms"], claim="ask", sink="mail")
