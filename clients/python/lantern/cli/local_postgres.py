@@ -51,6 +51,11 @@ class LocalPostgres:
         self.port = _free_port()
 
     @property
+    def folder(self) -> Path:
+        """Where all that it has lies."""
+        return self._folder
+
+    @property
     def url(self) -> str:
         """Of its own first database."""
         return self.database_url("postgres")
@@ -96,14 +101,13 @@ class LocalPostgres:
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
-            [str(self._bin / program), *arguments],
+            [*_as_user(self._user), str(self._bin / program), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
             check=False,
-            user=self._user,
             cwd=self._folder,
             start_new_session=True,
         )
@@ -111,6 +115,18 @@ class LocalPostgres:
             log = self._folder / "log"
             tail = log.read_text(errors="replace")[-2000:] if log.exists() else ""
             raise RuntimeError(f"{program} failed ({done.returncode}): {done.stderr.strip()} {tail}")
+
+
+def _as_user(name: str | None) -> list[str]:
+    """The words before a command that run it as that user; none where it is ours already.
+
+    Not subprocess's own `user`: it forks a process that may have many threads by then, gRPC's among them, and the copy
+    may crash before it has become the program.
+    """
+    if name is None:
+        return []
+    user = pwd.getpwnam(name)
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
 
 
 def _unprivileged_user() -> str:

@@ -1,0 +1,295 @@
+"""The client of a running Lantern: one journal address, and the executors that start runs."""
+
+import asyncio
+import os
+import time
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Self, TypeVar
+
+import grpc
+
+from lantern.api.executor.v1 import executor_service_pb2 as executor_pb
+from lantern.api.executor.v1 import executor_service_pb2_grpc as executor_grpc
+from lantern.api.journal.v1 import journal_service_pb2 as pb
+from lantern.api.journal.v1 import journal_service_pb2_grpc as pb_grpc
+from lantern.client.errors import UNREACHED, to_error
+from lantern.client.run import Run, RunFailed, RunPage, event_from_wire, run_from_wire, state_to_wire
+from lantern_kernel import json_bytes, kinds, reasons
+from lantern_kernel.bounds import MESSAGE_RECEIVE_BYTES_MAX
+from lantern_kernel.errors import InvalidField, LanternError
+from lantern_kernel.event import Event
+
+DEADLINE_S = 10.0
+"""Of every unary call."""
+
+FOLLOW_DEADLINE_S = 600.0
+"""Of one stream of events; the client comes back with the last seq that it has seen."""
+
+PATIENCE_S = 30.0
+"""How long `watch` and `result` go on while the journal cannot be reached."""
+
+RECONNECT_S_MIN, RECONNECT_S_MAX = 0.05, 1.0
+
+WORKFLOW_ID_POLICIES = ("reject", "use-existing", "allow-after-close")
+
+_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.max_receive_message_length", MESSAGE_RECEIVE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_RECEIVE_BYTES_MAX),
+]
+
+T = TypeVar("T")
+
+
+def new_request_id() -> str:
+    """A random id (UUIDv4) for one logical request."""
+    return str(uuid.UUID(bytes=os.urandom(16), version=4))
+
+
+class Client:
+    """Starts runs, follows them, speaks to them.
+
+    Use it inside one event loop, as an async context manager or with `close`. Every method may raise LanternError,
+    whose `reason` is a constant of `lantern_kernel.reasons`. Requests are idempotent: a call that failed with unknown
+    outcome may be repeated with the same `request_id`.
+
+    Args:
+        journal: `host:port` of a journal.
+        executors: `host:port` of each executor. A run is started by one of them and driven there at once; where none
+            answers, or none is given, it is queued in the journal and an executor is found for it.
+        tenant_id: Whose runs.
+        patience_s: How long `watch` and `result` go on while the journal cannot be reached.
+    """
+
+    def __init__(
+        self,
+        journal: str,
+        executors: Sequence[str] = (),
+        *,
+        tenant_id: str = "default",
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._journal_address = journal
+        self._executor_addresses = tuple(executors)
+        self._tenant_id = tenant_id
+        self._patience_s = patience_s
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._turn = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
+
+    async def start(
+        self,
+        agent: str,
+        input: Any = None,  # noqa: A002 - the word that users know it by
+        *,
+        input_json: bytes | None = None,
+        workflow_id: str = "",
+        workflow_id_policy: str = "allow-after-close",
+        request_id: str | None = None,
+    ) -> Run:
+        """Starts a run and returns it; it goes on by itself.
+
+        Args:
+            agent: The name of the agent.
+            input: What JSON can say.
+            input_json: The input as JSON bytes instead, kept exactly.
+            workflow_id: Your own name for this work, unique among the open runs of the tenant.
+            workflow_id_policy: Where that name is taken: reject, use-existing or allow-after-close.
+            request_id: Names this request: the same id with the same content is the same run. A new one where None.
+        """
+        body = json_bytes.encode(input, "input") if input_json is None else json_bytes.check(input_json, "input")
+        fields: dict[str, Any] = {
+            "request_id": request_id or new_request_id(),
+            "tenant_id": self._tenant_id,
+            "agent_name": agent,
+            "input": body,
+            "workflow_id": workflow_id,
+            "workflow_id_policy": _policy(workflow_id_policy),
+        }
+        for address in self._executors_in_turn():
+            stub = executor_grpc.ExecutorServiceStub(self._channel(address))
+            try:
+                started = await _call(stub.StartRun, executor_pb.StartRunRequest(**fields))
+            except LanternError as error:
+                if error.reason not in UNREACHED:
+                    raise
+                continue
+            return run_from_wire(started.run)
+        created = await _call(self._journal.CreateRun, pb.CreateRunRequest(**fields))
+        return run_from_wire(created.run)
+
+    async def get(self, run_id: str) -> Run:
+        """One run; RUN_NOT_FOUND where there is none."""
+        return run_from_wire((await _call(self._journal.GetRun, pb.GetRunRequest(run_id=run_id))).run)
+
+    async def list(
+        self,
+        *,
+        states: Sequence[str] = (),
+        agent: str = "",
+        workflow_id: str = "",
+        page_size: int = 100,
+        page_token: str = "",
+    ) -> RunPage:
+        """A page of runs, newest first, without input and result.
+
+        Args:
+            states: Only runs in these (lantern.client.run.STATES); empty is all.
+            agent: Only runs of this agent; empty is all.
+            workflow_id: Only runs with this workflow id; empty is all.
+            page_size: At most this many, up to 1,000.
+            page_token: Of the previous page; empty starts.
+        """
+        request = pb.ListRunsRequest(
+            page_size=page_size,
+            page_token=page_token,
+            tenant_id=self._tenant_id,
+            states=[state_to_wire(state) for state in states],
+            workflow_id=workflow_id,
+            agent_name=agent,
+        )
+        page = await _call(self._journal.ListRuns, request)
+        return RunPage(runs=tuple(run_from_wire(run) for run in page.runs), next_page_token=page.next_page_token)
+
+    async def events(self, run_id: str, *, after_seq: int = 0) -> Sequence[Event]:
+        """All events of a run so far, in order of seq."""
+        events: list[Event] = []
+        token = ""
+        while True:
+            request = pb.ListEventsRequest(run_id=run_id, after_seq=after_seq, page_token=token)
+            page = await _call(self._journal.ListEvents, request)
+            events.extend(event_from_wire(event) for event in page.events)
+            token = page.next_page_token
+            if not token:
+                return events
+
+    async def watch(self, run_id: str, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
+        """Yields the events of a run as they are committed, each once, and ends after the terminal one.
+
+        A broken connection is made again and goes on behind the last event; after `patience_s` without the journal its
+        error is raised.
+        """
+        seen, pause_s, away_since = after_seq, RECONNECT_S_MIN, None
+        while True:
+            try:
+                async with aclosing(self._follow(run_id, seen)) as events:
+                    async for event in events:
+                        seen, pause_s, away_since = event.seq, RECONNECT_S_MIN, None
+                        yield event
+                        if event.kind in kinds.TERMINAL:
+                            return
+                if (await self.get(run_id)).is_terminal:
+                    # Nothing after `after_seq`: the caller had seen it all.
+                    return
+                away_since = None
+            except LanternError as error:
+                if error.reason not in UNREACHED:
+                    raise
+                now_s = time.monotonic()
+                away_since = now_s if away_since is None else away_since
+                if now_s - away_since >= self._patience_s:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, RECONNECT_S_MAX)
+
+    async def result(self, run_id: str) -> Any:
+        """Waits for the end of a run and returns its result; raises RunFailed where it has none."""
+        run = await self.wait(run_id)
+        if run.state != "SUCCEEDED":
+            raise RunFailed(run)
+        return run.result_value
+
+    async def wait(self, run_id: str) -> Run:
+        """Waits for the end of a run, however it ends, and returns it."""
+        run = await self.get(run_id)
+        if run.is_terminal:
+            return run
+        async for _ in self.watch(run_id):
+            pass
+        return await self.get(run_id)
+
+    async def signal(
+        self,
+        run_id: str,
+        name: str,
+        payload: Any = None,
+        *,
+        payload_json: bytes | None = None,
+        request_id: str | None = None,
+    ) -> int:
+        """Sends a signal to a run; returns its number in the run's inbox. RUN_CLOSED where the run has ended."""
+        body = (
+            json_bytes.encode(payload, "payload") if payload_json is None else json_bytes.check(payload_json, "payload")
+        )
+        return await self._send(run_id, "signal", name, body, request_id)
+
+    async def cancel(self, run_id: str, *, request_id: str | None = None) -> int:
+        """Asks a run to end; returns the number of that in its inbox. RUN_CLOSED where the run has ended."""
+        return await self._send(run_id, "cancel", "", b"", request_id)
+
+    async def _send(self, run_id: str, kind: str, name: str, payload: bytes, request_id: str | None) -> int:
+        request = pb.SendToRunRequest(
+            request_id=request_id or new_request_id(), run_id=run_id, kind=kind, name=name, payload=payload
+        )
+        return (await _call(self._journal.SendToRun, request)).number
+
+    async def _follow(self, run_id: str, after_seq: int) -> AsyncGenerator[Event, None]:
+        request = pb.FollowEventsRequest(run_id=run_id, after_seq=after_seq)
+        call = self._journal.FollowEvents(request, timeout=FOLLOW_DEADLINE_S)
+        try:
+            async for message in call:
+                for event in message.events:
+                    yield event_from_wire(event)
+        except grpc.aio.AioRpcError as failed:
+            error = to_error(failed)
+            if error.reason != reasons.DEADLINE_EXCEEDED:
+                raise error from None
+        finally:
+            call.cancel()
+
+    @property
+    def _journal(self) -> "pb_grpc.JournalServiceAsyncStub":
+        return pb_grpc.JournalServiceStub(self._channel(self._journal_address))
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        if address not in self._channels:
+            self._channels[address] = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        return self._channels[address]
+
+    def _executors_in_turn(self) -> Sequence[str]:
+        """All executors, beginning with the next one each time."""
+        if not self._executor_addresses:
+            return ()
+        first = self._turn % len(self._executor_addresses)
+        self._turn += 1
+        return self._executor_addresses[first:] + self._executor_addresses[:first]
+
+
+def _policy(name: str) -> pb.CreateRunRequest.WorkflowIdPolicy.ValueType:
+    if name not in WORKFLOW_ID_POLICIES:
+        raise InvalidField("workflow_id_policy", f"{name!r} must be one of {', '.join(WORKFLOW_ID_POLICIES)}")
+    wire_name = "WORKFLOW_ID_POLICY_" + name.upper().replace("-", "_")
+    return pb.CreateRunRequest.WorkflowIdPolicy.Value(wire_name)
+
+
+async def _call(method: Callable[..., Awaitable[T]], request: object) -> T:
+    try:
+        return await method(request, timeout=DEADLINE_S)
+    except grpc.aio.AioRpcError as error:
+        raise to_error(error) from None

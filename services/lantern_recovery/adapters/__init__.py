@@ -1,0 +1,1 @@
+"""The ports over gRPC and the process's own clock."""

@@ -1,0 +1,19 @@
+"""A run that needs a driver."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Orphan:
+    """A run with no live lease that is queued, was being driven, or is due."""
+
+    # The run.
+    run_id: str
+    # Its tenant.
+    tenant_id: str
+    # The agent that it executes.
+    agent_name: str
+    # SHA-256 (hex) of the version that it pinned.
+    agent_digest: str
+    # Why it needs a driver: start, crash, timer, signal or upgrade. Goes into lease_granted.
+    reason: str

@@ -1,0 +1,27 @@
+"""An executor process with a live session."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Worker:
+    """Who could take a run up."""
+
+    # Unique per process start.
+    worker_id: str
+    # The number of its session; a lease is granted to worker and session.
+    session_number: int
+    # Where its ExecutorService listens, `host:port`.
+    address: str
+    # How many runs it drives at once.
+    capacity: int
+    # How many leases it holds now.
+    lease_count: int
+    # The tenant whose agents it drives.
+    tenant_id: str
+    # What it can drive: (agent name, digest) pairs.
+    agents: frozenset[tuple[str, str]]
+
+    def offers(self, agent_name: str) -> bool:
+        """Whether it can drive some version of that agent."""
+        return any(name == agent_name for name, _ in self.agents)

@@ -1,0 +1,113 @@
+"""A client that holds runs and events and records what it is asked."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from lantern.client.run import Run, RunPage
+from lantern_kernel import reasons
+from lantern_kernel.errors import LanternError
+from lantern_kernel.event import Event
+from lantern_kernel.payloads import RunErrorFacts
+
+RUN_ID = "0192f0c1-2222-7abc-8def-000000000001"
+
+
+def make_run(
+    run_id: str = RUN_ID,
+    *,
+    state: str = "SUCCEEDED",
+    workflow_id: str = "",
+    error: RunErrorFacts | None = None,
+    waiting_on: str = "",
+    result: bytes = b"",
+) -> Run:
+    ended = state in {"SUCCEEDED", "FAILED", "CANCELLED"}
+    return Run(
+        run_id=run_id,
+        tenant_id="default",
+        workflow_id=workflow_id,
+        agent_name="order",
+        agent_version=1,
+        agent_digest="d" * 64,
+        state=state,
+        waiting_on=waiting_on,
+        due_us=None,
+        create_us=1_700_000_000_000_000,
+        update_us=1_700_000_001_000_000,
+        end_us=1_700_000_001_000_000 if ended else None,
+        input=b"{}",
+        result=result,
+        error=error,
+        traceparent="",
+        epoch=1,
+    )
+
+
+@dataclass
+class FakeClient:
+    """Stands in for lantern.Client."""
+
+    runs: list[Run] = field(default_factory=list[Run])
+    history: list[Event] = field(default_factory=list[Event])
+    calls: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
+    error: LanternError | None = None
+    page_rows_max: int = 1_000
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.calls.append(("close", None))
+
+    async def start(self, agent: str, **fields: Any) -> Run:
+        self._call("start", (agent, fields))
+        return self.runs[0]
+
+    async def get(self, run_id: str) -> Run:
+        self._call("get", run_id)
+        for run in self.runs:
+            if run.run_id == run_id:
+                return run
+        raise LanternError(reasons.RUN_NOT_FOUND, f"no run {run_id}", field="run_id")
+
+    async def list(
+        self,
+        *,
+        states: Sequence[str] = (),
+        agent: str = "",
+        workflow_id: str = "",
+        page_size: int = 100,
+        page_token: str = "",
+    ) -> RunPage:
+        self._call("list", (tuple(states), agent, workflow_id, page_size, page_token))
+        fitting = [run for run in self.runs if not workflow_id or run.workflow_id == workflow_id]
+        first = int(page_token or 0)
+        last = first + min(page_size, self.page_rows_max)
+        return RunPage(runs=tuple(fitting[first:last]), next_page_token=str(last) if last < len(fitting) else "")
+
+    async def events(self, run_id: str) -> Sequence[Event]:
+        self._call("events", run_id)
+        return self.history
+
+    async def watch(self, run_id: str) -> AsyncGenerator[Event, None]:
+        self._call("watch", run_id)
+        for event in self.history:
+            yield event
+
+    async def wait(self, run_id: str) -> Run:
+        self._call("wait", run_id)
+        return await self.get(run_id)
+
+    async def signal(self, run_id: str, name: str, **fields: Any) -> int:
+        self._call("signal", (run_id, name, fields))
+        return 3
+
+    async def cancel(self, run_id: str, **fields: Any) -> int:
+        self._call("cancel", (run_id, fields))
+        return 4
+
+    def _call(self, name: str, what: Any) -> None:
+        self.calls.append((name, what))
+        if self.error:
+            raise self.error

@@ -1,0 +1,75 @@
+"""Which executor takes which run: tenant, agent, digest, load, room.
+
+Method: hand-made orphans and workers; the plan is a value.
+"""
+
+import pytest
+from recovery_fakes import orphan, worker
+
+from lantern_recovery.domain.matching import Untaken, match
+from lantern_recovery.domain.worker import Worker
+
+
+def taker(planned: object) -> object:
+    return planned.worker_id if isinstance(planned, Worker) else planned
+
+
+def test_the_same_digest_is_preferred_to_a_smaller_load():
+    plan = match([orphan()], [worker("idle", agents=[("order", "d2")]), worker("same", leases=50)])
+    assert taker(plan[0].taker) == "same"
+
+
+def test_another_digest_of_the_name_is_better_than_none():
+    plan = match([orphan()], [worker("other", agents=[("order", "d2")])])
+    assert taker(plan[0].taker) == "other"
+
+
+def test_another_digest_takes_over_where_the_same_has_no_room():
+    plan = match([orphan()], [worker("same", capacity=5, leases=5), worker("other", agents=[("order", "d2")])])
+    assert taker(plan[0].taker) == "other"
+
+
+def test_the_smallest_share_in_use_wins_not_the_fewest_leases():
+    plan = match([orphan()], [worker("small", capacity=10, leases=5), worker("large", capacity=1000, leases=20)])
+    assert taker(plan[0].taker) == "large"
+
+
+def test_runs_of_one_pass_are_spread():
+    plan = match([orphan(n) for n in range(6)], [worker("a"), worker("b"), worker("c")])
+    assert sorted(str(taker(m.taker)) for m in plan) == ["a", "a", "b", "b", "c", "c"]
+
+
+def test_order_is_kept_so_the_oldest_gets_the_last_room():
+    plan = match([orphan(1), orphan(2)], [worker("a", capacity=1)])
+    assert [taker(m.taker) for m in plan] == ["a", Untaken.NO_ROOM]
+
+
+def test_at_most_half_of_a_capacity_is_resumed_in_one_pass():
+    plan = match([orphan(n) for n in range(10)], [worker("a", capacity=10)])
+    assert [taker(m.taker) for m in plan].count("a") == 5
+
+
+@pytest.mark.parametrize(
+    "workers",
+    [
+        [],
+        [worker(agents=[("other", "d1")])],
+        [worker(agents=[])],
+        [worker(tenant="acme")],
+    ],
+)
+def test_nobody_offers_it(workers: list[Worker]):
+    assert match([orphan()], workers)[0].taker is Untaken.NOT_OFFERED
+
+
+@pytest.mark.parametrize(("leases", "capacity"), [(3, 3), (9, 3), (1, 1)])
+def test_full_is_no_room_even_when_over_full(leases: int, capacity: int):
+    assert match([orphan()], [worker(leases=leases, capacity=capacity)])[0].taker is Untaken.NO_ROOM
+
+
+def test_an_avoided_worker_has_no_room_but_still_offers():
+    assert match([orphan()], [worker("a")], frozenset({"a"}))[0].taker is Untaken.NO_ROOM
+
+
+def test_nothing_to_do_is_an_empty_plan():
+    assert match([], [worker()]) == []
