@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import json
 import logging
 import os
 import socket
@@ -92,16 +91,14 @@ async def serve(settings: Settings, definitions: Mapping[str, registry.Definitio
     servicer = ExecutorServicer(executor)
     server = Server(settings.listen, {SERVICE: lambda to: add_ExecutorServiceServicer_to_server(servicer, to)})
     address = settings.advertise or _reachable(server.address)
-    session.start(address)
+    standing = session.start(address)
     await session.wait_attached()
     await server.start()
-    print(json.dumps({"address": server.address}), flush=True)  # noqa: T201 - for whoever started us
-    log.info("listening", extra={"action": "listening", "address": server.address, "advertised": address})
 
     async def drain() -> None:
         await asyncio.gather(executor.drain(settings.drain_s), server.drain())
 
-    await run_until_signal(drain)
+    await run_until_signal(server.address, drain, [standing])
     await session.close()
     await channel.close()
     await runner.close()

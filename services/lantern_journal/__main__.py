@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import json
 import logging
 import os
 import sys
@@ -20,6 +19,7 @@ from lantern_journal.application.committer import GroupCommitter
 from lantern_journal.application.leases import Leases
 from lantern_journal.application.runs import Runs
 from lantern_journal.application.sessions import Sessions
+from lantern_journal.ports import Store
 from lantern_journal.servicer.journal import JournalServicer
 from lantern_journal.servicer.recovery import RecoveryServicer
 from lantern_journal.servicer.streams import OpenStreams
@@ -73,18 +73,17 @@ async def serve(settings: Settings) -> None:
     )
     await sessions.adopt()
     tasks = [
-        asyncio.create_task(sessions.run()),
-        asyncio.create_task(DueTimer(store, clock, hub).run()),
-        asyncio.create_task(Relay(store, hub).run()),
-        asyncio.create_task(_calibrate(clock, store)),
+        asyncio.create_task(sessions.run(), name="sessions"),
+        asyncio.create_task(DueTimer(store, clock, hub).run(), name="due timer"),
     ]
+    if store.is_shared:
+        tasks.append(asyncio.create_task(Relay(store, hub).run(), name="relay"))
+        tasks.append(asyncio.create_task(_calibrate(clock, store), name="clock"))
     await server.start()
     # What stands now stands for ever: the collector need not walk it again and again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
-    log.info("listening", extra={"action": "listening", "address": server.address})
-    print(json.dumps({"address": server.address}), flush=True)  # noqa: T201 - whoever starts us reads it
 
     async def drain() -> None:
         sessions.stop()
@@ -97,12 +96,12 @@ async def serve(settings: Settings) -> None:
         await sessions.close()
         await store.close()
 
-    await run_until_signal(drain)
+    await run_until_signal(server.address, drain, tasks)
 
 
-async def _calibrate(clock: CarriedClock, store: PostgresStore | SqliteStore) -> None:
+async def _calibrate(clock: CarriedClock, store: Store) -> None:
     """Sets the clock by the database's, once a second (SPEC J5)."""
-    while store.is_shared:
+    while True:
         await asyncio.sleep(CALIBRATION_S)
         try:
             clock.calibrate(await store.ping())

@@ -1,7 +1,6 @@
 """Wires the recovery service and runs it: `python -m lantern_recovery`."""
 
 import asyncio
-import json
 import logging
 import os
 import sys
@@ -53,8 +52,8 @@ async def serve(settings: Settings) -> None:
     grpc_server = server.Server(settings.listen, {SERVICE_NAME: add_recovery})
     await grpc_server.start()
     tasks = [
-        asyncio.create_task(SweepLoop(sweep, bell, settings.interval.seconds).run()),
-        asyncio.create_task(Watch(journal, bell, Bell(), sources).run()),
+        asyncio.create_task(SweepLoop(sweep, bell, settings.interval.seconds).run(), name="sweep"),
+        asyncio.create_task(Watch(journal, bell, Bell(), sources).run(), name="watch"),
     ]
 
     async def drain() -> None:
@@ -65,13 +64,7 @@ async def serve(settings: Settings) -> None:
         await executors.close()
         await journal_channel.close()
 
-    ending = asyncio.create_task(server.run_until_signal(drain))
-    # Whoever reads the address may send a signal at once: the task must have set its handlers by then.
-    await asyncio.sleep(0)
-    log.info("listening", extra={"action": "listening", "address": grpc_server.address})
-    sys.stdout.write(json.dumps({"address": grpc_server.address}) + "\n")
-    sys.stdout.flush()
-    await ending
+    await server.run_until_signal(grpc_server.address, drain, tasks)
 
 
 def main() -> None:

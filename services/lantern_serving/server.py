@@ -2,10 +2,12 @@
 
 import asyncio
 import ctypes
+import json
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import grpc
@@ -72,8 +74,20 @@ class Server:
         await self._server.stop(grace_s)
 
 
-async def run_until_signal(drain: Callable[[], Awaitable[Any]]) -> None:
-    """Waits for SIGTERM or SIGINT, then drains. A second signal ends the process at once."""
+async def run_until_signal(
+    address: str, drain: Callable[[], Awaitable[Any]], background: Iterable[asyncio.Task[Any]] = ()
+) -> None:
+    """Says where the service listens, waits for SIGTERM or SIGINT, then drains; a second signal ends it at once.
+
+    Args:
+        address: `host:port`; printed as one line of JSON on standard output, for whoever started the process.
+        drain: Ends the service in order.
+        background: Tasks that last as long as the service. One that ends by itself is a fault that nobody would notice
+            from outside: the service drains and raises, so that its supervisor starts it anew.
+
+    Raises:
+        LanternError: INTERNAL, a background task ended.
+    """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -84,10 +98,22 @@ async def run_until_signal(drain: Callable[[], Awaitable[Any]]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    await stop.wait()
+    # Only now: whoever reads the address may send a signal at once.
+    log.info("listening", extra={"action": "listening", "address": address})
+    sys.stdout.write(json.dumps({"address": address}) + "\n")
+    sys.stdout.flush()
+    stopped = asyncio.create_task(stop.wait(), name="signal")
+    done, _ = await asyncio.wait({stopped, *background}, return_when=asyncio.FIRST_COMPLETED)
+    ended = [task for task in done if task is not stopped]
+    for task in ended:
+        cause = None if task.cancelled() else task.exception()
+        log.error("a background task ended", extra={"action": "task_ended", "task": task.get_name()}, exc_info=cause)
     log.info("draining", extra={"action": "drain"})
+    stopped.cancel()
     await drain()
     log.info("stopped", extra={"action": "stopped"})
+    if ended:
+        raise LanternError(reasons.INTERNAL, f"the task {ended[0].get_name()} ended; the log says why")
 
 
 def exit_with_parent(environment: Mapping[str, str]) -> None:

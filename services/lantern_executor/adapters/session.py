@@ -119,10 +119,14 @@ class Session:
         self._reattach = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, address: str) -> None:
-        """Begins to attach, and to attach again whenever the stream breaks. ExecutorService listens at `address`."""
+    def start(self, address: str) -> "asyncio.Task[None]":
+        """Begins to attach, and to attach again whenever the stream breaks. ExecutorService listens at `address`.
+
+        The task that does so ends only by `close`.
+        """
         self._address = address
         self._task = asyncio.create_task(self._stay_attached(), name="session")
+        return self._task
 
     async def close(self) -> None:
         """Ends the session; appends without an answer never get one."""

@@ -147,7 +147,7 @@ class DueTimer:
 
 
 class Relay:
-    """Exchanges announcements with the other journal processes, where there can be any.
+    """Exchanges announcements with the other journal processes on the same database.
 
     They are hints: losing one costs the time until the next sweep.
     """
@@ -157,8 +157,7 @@ class Relay:
 
     async def run(self) -> None:
         """For the life of the process."""
-        if self._store.is_shared:
-            await asyncio.gather(self._tell(), self._listen())
+        await asyncio.gather(self._tell(), self._listen())
 
     async def _tell(self) -> None:
         async for cause in self._hub.outgoing.causes():
