@@ -13,10 +13,10 @@ from lantern_journal.domain.run_state import INBOX_CONSUMERS
 from lantern_kernel import json_bytes, kinds, names, payloads, reasons
 from lantern_kernel.bounds import (
     AGENTS_PER_SESSION_MAX,
+    EVENT_PAYLOAD_BYTES_MAX,
     EVENTS_PER_APPEND_MAX,
     PAGE_ROWS_DEFAULT,
     PAGE_ROWS_MAX,
-    PAYLOAD_INLINE_BYTES_MAX,
     SEQ_MAX,
 )
 from lantern_kernel.chain import DIGEST_BYTES, SALT_BYTES
@@ -157,7 +157,7 @@ def _event(path: str, event: worker_pb.NewEvent, *, is_last: bool) -> None:
         names.check_engine_id(f"{path}.step_id", event.step_id)
     if event.attempt < 0:
         raise InvalidField(f"{path}.attempt", f"{event.attempt} is negative")
-    _size(f"{path}.payload", event.payload)
+    _size(f"{path}.payload", event.payload, EVENT_PAYLOAD_BYTES_MAX)
     if len(event.salt) != SALT_BYTES:
         raise InvalidField(f"{path}.salt", f"{len(event.salt)} bytes, not {SALT_BYTES}")
     if kind in kinds.ENDS_DRIVE or kind in INBOX_CONSUMERS:
@@ -289,14 +289,14 @@ def _one_of(path: str, value: str, allowed: Iterable[str]) -> None:
         raise InvalidField(path, f"{value[:64]!r} is none of {', '.join(allowed)}")
 
 
-def _size(path: str, raw: bytes) -> None:
-    if len(raw) > PAYLOAD_INLINE_BYTES_MAX:
+def _size(path: str, raw: bytes, bytes_max: int) -> None:
+    if len(raw) > bytes_max:
         raise InvalidField(
             path,
-            f"{len(raw)} bytes are more than the {PAYLOAD_INLINE_BYTES_MAX} allowed",
+            f"{len(raw)} bytes are more than the {bytes_max} allowed",
             reason=reasons.PAYLOAD_TOO_LARGE,
             size=len(raw),
-            limit=PAYLOAD_INLINE_BYTES_MAX,
+            limit=bytes_max,
         )
 
 

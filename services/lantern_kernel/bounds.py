@@ -1,7 +1,10 @@
 """Every bound of the platform, with its unit (SPEC 14). Exceeding one is an error that names it, never a silent cut."""
 
 PAYLOAD_INLINE_BYTES_MAX = 256 * 1024
-"""A payload inside an event, an input, a result."""
+"""User data: an input, a result, a marker's value, a signal's content."""
+
+EVENT_PAYLOAD_BYTES_MAX = PAYLOAD_INLINE_BYTES_MAX + 16 * 1024
+"""An event's payload: user data of the largest size with the engine's facts beside them."""
 
 JSON_DEPTH_MAX = 64
 """Nesting of arrays and objects in user data."""

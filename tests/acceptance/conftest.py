@@ -1,6 +1,6 @@
 """Databases for the acceptance tier: SQLite files, and databases on a PostgreSQL of the test run's own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,13 +8,6 @@ import pytest
 from lantern.cli.local_postgres import LocalPostgres
 
 DATABASES = ("sqlite", "postgres")
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[LocalPostgres]:
-    """A PostgreSQL server; where its programs are missing the test fails with what to install."""
-    with LocalPostgres() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

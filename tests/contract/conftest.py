@@ -1,6 +1,6 @@
 """One store per test, on each database: a fresh SQLite file, an emptied database of a private PostgreSQL."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,9 @@ from lantern_journal.ports import Store
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """A PostgreSQL of our own; where its programs are missing the tests fail with what to install."""
-    with LocalPostgres() as server:
-        yield server.url
+def postgres_url(postgres: LocalPostgres) -> str:
+    """The URL of a database for this tier."""
+    return postgres.create_database("contract")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -17,7 +17,7 @@ from lantern_executor.domain.run import InboxEntry
 from lantern_executor.domain.step import Completed, StepEnd, Undecided
 from lantern_executor.ports import Program, Sources
 from lantern_kernel import kinds, payloads, reasons, retry
-from lantern_kernel.bounds import EVENTS_PER_RUN_MAX, PAYLOAD_INLINE_BYTES_MAX
+from lantern_kernel.bounds import EVENT_PAYLOAD_BYTES_MAX, EVENTS_PER_RUN_MAX
 from lantern_kernel.chain import SALT_BYTES
 from lantern_kernel.commands import Fail, Succeed
 from lantern_kernel.errors import LanternError
@@ -118,7 +118,7 @@ class Course:
         match end:
             case Completed(output=output):
                 payload = payloads.pack({}, output)
-                if len(payload) > PAYLOAD_INLINE_BYTES_MAX:
+                if len(payload) > EVENT_PAYLOAD_BYTES_MAX:
                     error = failures.too_large("the result of the step", len(payload))
                     self._fail_step(work, error.code, error.message, "", None)
                 else:
@@ -232,7 +232,7 @@ class Course:
             self._finish(Fail.of(error, command.step_id))
             return False
         payload = payloads.pack({"name": command.name, "source": command.source}, value)
-        if len(payload) > PAYLOAD_INLINE_BYTES_MAX:
+        if len(payload) > EVENT_PAYLOAD_BYTES_MAX:
             self._finish(Fail(error=failures.too_large(f"the value of {command.step_id}", len(payload))))
             return False
         self._add(kinds.MARKER_RECORDED, payload, step_id=command.step_id)
@@ -281,7 +281,7 @@ class Course:
     def _finish(self, command: Succeed | Fail) -> None:
         if isinstance(command, Succeed):
             payload = payloads.pack({}, command.result)
-            if len(payload) <= PAYLOAD_INLINE_BYTES_MAX:
+            if len(payload) <= EVENT_PAYLOAD_BYTES_MAX:
                 self._end(self._new(kinds.RUN_SUCCEEDED, payload))
                 return
             command = Fail(error=failures.too_large("the result of the run", len(payload)))

@@ -1,12 +1,8 @@
 """A real journal process over gRPC, on SQLite and on a private PostgreSQL."""
 
-import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
-
-# Before grpc is imported: its fork handlers can crash a child that is about to become initdb or pg_ctl.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import pytest
 from journal_process import JournalProcess
@@ -14,13 +10,6 @@ from journal_process import JournalProcess
 from lantern.cli.local_postgres import LocalPostgres
 
 _numbers = count(1)
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[LocalPostgres]:
-    """A PostgreSQL of our own; where its programs are missing the tests fail with what to install."""
-    with LocalPostgres() as server:
-        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -292,7 +292,7 @@ def test_unreadable_history_hands_the_run_back() -> None:
         (lambda: {1, 2}, reasons.INVALID_JSON),
         (lambda: float("nan"), reasons.INVALID_JSON),
         (lambda: "x" * 300_000, reasons.PAYLOAD_TOO_LARGE),
-        (lambda: "x" * (256 * 1024 - 4), reasons.PAYLOAD_TOO_LARGE),
+        (lambda: "x" * (256 * 1024 - 1), reasons.PAYLOAD_TOO_LARGE),
         (lambda: 10**5_000, reasons.INVALID_JSON),
     ],
 )
@@ -366,12 +366,30 @@ def test_marker_that_cannot_be_recorded_fails_the_run(size: int) -> None:
     simulate(main())
 
 
+def test_values_of_the_largest_size_are_recorded_with_the_facts_beside_them() -> None:
+    async def main() -> None:
+        world, row, journal = _world()
+        largest = "x" * (256 * 1024 - 2)
+
+        async def step() -> str:
+            return largest
+
+        async def flow(ctx: lantern.Context) -> str:
+            assert await ctx.side_effect("m", lambda: largest) == largest
+            return await ctx.step("a", step)
+
+        await _drive(world, row, journal, flow).run()
+        assert json.loads(row.run.result) == largest
+
+    simulate(main())
+
+
 def test_result_too_large_fails_the_run() -> None:
     async def main() -> None:
         world, row, journal = _world()
 
         async def flow(ctx: lantern.Context) -> str:
-            return "x" * (256 * 1024 - 4)
+            return "x" * (256 * 1024 - 1)
 
         await _drive(world, row, journal, flow).run()
         assert row.run.error is not None

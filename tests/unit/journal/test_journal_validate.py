@@ -67,6 +67,7 @@ GOOD: list[tuple[Callable[[Any], object], Any]] = [
     (judged, append()),
     (judged, append(event(), event(kind="run_parked", payload=b'{"on":"timer","dueUs":1}'))),
     (judged, append(event(kind="run_succeeded", payload=b'{"data":null}'))),
+    (judged, append(event(payload=b"x" * (272 * 1024)))),
     (judged, append(event(kind="not_known_yet", payload=b"\x00\xff", step_id="a[1]#2"))),
     (judged, append(epoch=TOP, first_seq=TOP - 1)),
     (validate.attach, attach(agents=[])),
@@ -148,7 +149,7 @@ BAD: list[tuple[Callable[[Any], object], Any, str, str]] = [
     (judged, append(event(salt=b"s" * 15)), "appends[3].events[0].salt", ""),
     (
         judged,
-        append(event(), event(), event(payload=b"x" * 262_145)),
+        append(event(), event(), event(payload=b"x" * (272 * 1024 + 1))),
         "appends[3].events[2].payload",
         reasons.PAYLOAD_TOO_LARGE,
     ),
