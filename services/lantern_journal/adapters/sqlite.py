@@ -20,6 +20,7 @@ from lantern_journal.adapters.sql_store import SqlStore
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import Tended, Tending
 from lantern_journal.ports import Collision, Disconnected
+from lantern_kernel.errors import InvalidField
 
 T = TypeVar("T")
 
@@ -50,6 +51,9 @@ class SqliteStore(SqlStore):
             change = migrations.migrate if migrate else migrations.check
             await store._run(store._writing, change, store._write_engine)
             await store._run(store._writing, store._connect)
+        except sa.exc.DatabaseError as error:
+            await store.close()
+            raise InvalidField("LANTERN_DATABASE", f"{path} cannot be used: {error.orig}") from None
         except BaseException:
             await store.close()
             raise

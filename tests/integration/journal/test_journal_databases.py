@@ -93,7 +93,12 @@ async def test_an_sqlite_file_serves_one_process(tmp_path: Path) -> None:
 
 
 async def test_a_wrong_setting_is_a_clear_error(tmp_path: Path) -> None:
+    no_database = tmp_path / "text.db"
+    no_database.write_text("this is no database, only a text that is long enough to be taken for the head of one. " * 4)
     for setting, value, word in (
+        ("LANTERN_DATABASE", f"sqlite:{no_database}", "not a database"),
+        ("LANTERN_DATABASE", f"sqlite:{no_database}/below/a-file.db", "cannot be used"),
+        ("LANTERN_DATABASE", f"sqlite:{tmp_path}", "cannot be used"),
         ("LANTERN_DATABASE", "mysql://x", "LANTERN_DATABASE"),
         ("LANTERN_DATABASE", "", "is not set"),
         ("LANTERN_DATABASE", "postgresql://nobody@127.0.0.1:1/x", "cannot be used"),
