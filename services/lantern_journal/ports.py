@@ -109,6 +109,10 @@ class Store(Protocol):
         """The heads of runs; runs without events are left out."""
         ...
 
+    async def head(self, run_id: str) -> Head:
+        """The head of one run, seq 0 where there is none. Insists as the other reads do; `heads` does not."""
+        ...
+
     async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> None:
         """Writes a group whole, or raises Collision, GroupRefused or Disconnected."""
         ...

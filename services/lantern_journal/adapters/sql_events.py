@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from lantern_journal.adapters.schema import EVENT_COLUMNS, journal_events, runs
-from lantern_journal.domain.appends import Head, Row, genesis, not_found, rows_of
+from lantern_journal.domain.appends import Head, Row, event_of, genesis, not_found, rows_of
 from lantern_kernel.event import Event, NewEvent
 
 _NAMES = ", ".join(EVENT_COLUMNS)
@@ -76,22 +76,6 @@ def write_events(
     after = rows_of(run_id, head, epoch, transaction.now_us, events, rows)
     insert_rows(transaction.connection, rows)
     return after, rows
-
-
-def event_of(row: Row) -> Event:
-    """A row as an event."""
-    return Event(
-        seq=row.seq,
-        kind=row.kind,
-        step_id=row.step_id,
-        attempt=row.attempt,
-        epoch=row.epoch,
-        time_us=row.time_us,
-        payload=row.payload,
-        salt=row.salt,
-        digest=row.digest,
-        hash=row.hash,
-    )
 
 
 def rows_within(sizes: Iterable[int], bytes_max: int, overhead: int) -> int:

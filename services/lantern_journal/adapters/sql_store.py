@@ -99,6 +99,10 @@ class SqlStore(abc.ABC):
         """See Store."""
         return await self._look(lambda connection: sql_events.heads_of(connection, run_ids))
 
+    async def head(self, run_id: str) -> Head:
+        """See Store."""
+        return await self._read(sql_events.head_of, run_id)
+
     async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> None:
         """See Store."""
 

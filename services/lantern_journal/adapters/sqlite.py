@@ -51,7 +51,7 @@ class SqliteStore(SqlStore):
             change = migrations.migrate if migrate else migrations.check
             await store._run(store._writing, change, store._write_engine)
             await store._run(store._writing, store._connect)
-        except sa.exc.DatabaseError as error:
+        except exc.DatabaseError as error:
             await store.close()
             raise InvalidField("LANTERN_DATABASE", f"{path} cannot be used: {error.orig}") from None
         except BaseException:

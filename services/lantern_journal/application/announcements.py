@@ -3,10 +3,15 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
+from operator import attrgetter
 
+from lantern_journal.domain.appends import Row, event_of
 from lantern_journal.ports import Clock, Store
+from lantern_kernel.bounds import PAGE_BYTES_MAX, PAGE_ROWS_MAX
+from lantern_kernel.event import Event
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +52,50 @@ class Subscription:
                 yield cause
 
 
+class Follower:
+    """One reader of one run: the events committed since it last took some, as long as it keeps up."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._bytes = 0
+        self._must_look = False
+        self._ready = asyncio.Event()
+
+    def offer(self, events: Sequence[Event]) -> None:
+        """Events were committed. A reader that lags too far reads them from the database instead."""
+        self._bytes += sum(len(event.payload) for event in events)
+        if len(self._events) + len(events) > PAGE_ROWS_MAX or self._bytes > PAGE_BYTES_MAX:
+            self.look()
+            return
+        self._events.extend(events)
+        self._ready.set()
+
+    def look(self) -> None:
+        """The reader must look into the database."""
+        self._events.clear()
+        self._bytes = 0
+        self._must_look = True
+        self._ready.set()
+
+    async def take(self, after_seq: int) -> list[Event]:
+        """Waits; the events that follow `after_seq` without a gap, or none where the reader must look."""
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            events, self._events, self._bytes = [e for e in self._events if e.seq > after_seq], [], 0
+            must_look, self._must_look = self._must_look, False
+            if must_look or (events and events[0].seq != after_seq + 1):
+                return []
+            if events:
+                return events
+
+
 class Hub:
     """Passes news on within this process."""
 
     def __init__(self) -> None:
         self._watchers: set[Subscription] = set()
-        self._followers: dict[str, set[asyncio.Event]] = {}
+        self._followers: dict[str, set[Follower]] = {}
         self.sent: Counter[str] = Counter()
         self.next_due_us: int | None = None
         self.due_changed = asyncio.Event()
@@ -80,21 +123,32 @@ class Hub:
         finally:
             self._watchers.discard(subscription)
 
-    def committed(self, run_id: str) -> None:
-        """Events of a run were committed: wakes its followers."""
-        for event in self._followers.get(run_id, ()):
-            event.set()
+    def committed(self, rows: Sequence[Row]) -> None:
+        """Rows were committed, sorted by run and place: hands them to the followers of their runs."""
+        if not self._followers:
+            return
+        for run_id, group in groupby(rows, key=attrgetter("run_id")):
+            followers = self._followers.get(run_id)
+            if followers:
+                events = [event_of(row) for row in group]
+                for follower in followers:
+                    follower.offer(events)
+
+    def moved(self, run_id: str) -> None:
+        """Something of a run was committed elsewhere than in a group: its followers must look."""
+        for follower in self._followers.get(run_id, ()):
+            follower.look()
 
     @contextmanager
-    def follow(self, run_id: str) -> Generator[asyncio.Event]:
-        """An event that is set whenever something of the run is committed in this process."""
-        event = asyncio.Event()
-        self._followers.setdefault(run_id, set()).add(event)
+    def follow(self, run_id: str) -> Generator["Follower"]:
+        """What is committed to a run in this process from now on."""
+        follower = Follower()
+        self._followers.setdefault(run_id, set()).add(follower)
         try:
-            yield event
+            yield follower
         finally:
             followers = self._followers[run_id]
-            followers.discard(event)
+            followers.discard(follower)
             if not followers:
                 del self._followers[run_id]
 

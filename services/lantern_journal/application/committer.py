@@ -210,8 +210,7 @@ class GroupCommitter:
         self._heads.put(plan.heads)
         for index, last_seq in plan.fits:
             todo[index].answer(last_seq)
-        for run_id in plan.heads:
-            self._hub.committed(run_id)
+        self._hub.committed(plan.rows)
         self._announce_parks(plan.changes)
         if is_fresh:
             await self._settle_odd(todo, plan, heads)

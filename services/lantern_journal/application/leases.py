@@ -32,7 +32,7 @@ class Leases:
         epoch = await self._store.acquire_lease(grant, self._limits)
         if epoch:
             self._committer.forget(run_id)
-            self._hub.committed(run_id)
+            self._hub.moved(run_id)
             # A grant that nobody opens ends by itself.
             self._hub.due_at(self._clock.now_us() + self._limits.grant_us)
         return epoch
@@ -50,7 +50,7 @@ class Leases:
         """Sets a run aside that found no taker."""
         await self._store.defer_run(run_id, delay_us, self._sources.salt(), self._limits)
         self._committer.forget(run_id)
-        self._hub.committed(run_id)
+        self._hub.moved(run_id)
         if delay_us is not None:
             self._hub.due_at(self._clock.now_us() + delay_us)
 

@@ -1,6 +1,7 @@
 """Starting, reading and addressing runs."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -10,8 +11,7 @@ from lantern_journal.application.announcements import Hub
 from lantern_journal.application.committer import GroupCommitter
 from lantern_journal.application.sessions import Sessions
 from lantern_journal.application.starts import Starter
-from lantern_journal.domain import run_state
-from lantern_journal.domain.appends import Head
+from lantern_journal.domain.appends import Head, not_found
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import LeaseTarget, NewEntry, NewRun, SentEntry, StartedRun, WorkflowIdPolicy
 from lantern_journal.ports import Clock, Sources, Store
@@ -107,7 +107,7 @@ class Runs:
         sent = await self._store.send(entry, self._limits)
         if sent.ended:
             self._committer.forget(run_id)
-            self._hub.committed(run_id)
+            self._hub.moved(run_id)
         elif sent.woken:
             self._hub.announce(announcements.WOKEN)
         elif sent.driver:
@@ -120,25 +120,22 @@ class Runs:
         Each page is read when the one before was taken: a slow reader lags, and costs one page of memory.
         """
         wait_s = FOLLOW_LOOK_S if self._store.is_shared else None
-        with self._hub.follow(run_id) as committed:
+        with self._hub.follow(run_id) as follower:
             while True:
-                committed.clear()
-                events, has_more = await self._store.list_events(run_id, after_seq, PAGE_ROWS_MAX, PAGE_BYTES_MAX)
-                if events:
+                head = await self._store.head(run_id)
+                if not head.seq:
+                    raise not_found(run_id)
+                while after_seq < head.seq:
+                    events, _ = await self._store.list_events(run_id, after_seq, PAGE_ROWS_MAX, PAGE_BYTES_MAX)
                     after_seq = events[-1].seq
                     yield events
                     if events[-1].kind in kinds.TERMINAL:
                         return
-                    if has_more:
-                        continue
-                elif (await self._store.get_run(run_id)).state in run_state.FINAL:
-                    # Either the caller has seen the end already, or it was committed between the two looks.
-                    late, _ = await self._store.list_events(run_id, after_seq, 1, PAGE_BYTES_MAX)
-                    if not late:
-                        return
-                    continue
-                try:
-                    async with asyncio.timeout(wait_s):
-                        await committed.wait()
-                except TimeoutError:
-                    continue
+                if head.kind in kinds.TERMINAL:
+                    return
+                with contextlib.suppress(TimeoutError):
+                    while events := await asyncio.wait_for(follower.take(after_seq), wait_s):
+                        after_seq = events[-1].seq
+                        yield events
+                        if events[-1].kind in kinds.TERMINAL:
+                            return

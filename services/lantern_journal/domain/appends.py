@@ -100,6 +100,22 @@ def genesis(run_id: str) -> Head:
     return Head(0, start, start, 0, 0, "")
 
 
+def event_of(row: Row) -> Event:
+    """A row as an event."""
+    return Event(
+        seq=row.seq,
+        kind=row.kind,
+        step_id=row.step_id,
+        attempt=row.attempt,
+        epoch=row.epoch,
+        time_us=row.time_us,
+        payload=row.payload,
+        salt=row.salt,
+        digest=row.digest,
+        hash=row.hash,
+    )
+
+
 def judge(append: Append, head: Head) -> Verdict:
     """What a head says about an append, in the normative order. Only STALE is final where the head may be old."""
     if append.epoch < head.epoch:
