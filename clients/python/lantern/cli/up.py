@@ -270,10 +270,10 @@ class _Up:
 
     def _show_table(self) -> None:
         table = Table(box=box.SIMPLE, pad_edge=False)
-        for heading in ("service", "address", "log"):
+        for heading in ("service", "address", "pid", "log"):
             table.add_column(heading, overflow="fold")
         for service in self._services:
-            table.add_row(service.spec.name, service.spec.address, str(service.log_path))
+            table.add_row(service.spec.name, service.spec.address, str(service.pid), str(service.log_path))
         self._console.print(table)
         self._console.print(f"database {self._database}", highlight=False)
         self._console.print(f"state    {self._options.folder / 'endpoints.json'}", highlight=False)

@@ -17,20 +17,22 @@ class FindOrphansRequest(_message.Message):
     def __init__(self, page_size: _Optional[int] = ...) -> None: ...
 
 class Orphan(_message.Message):
-    __slots__ = ("run_id", "tenant_id", "agent_name", "agent_version", "agent_digest", "reason")
+    __slots__ = ("run_id", "tenant_id", "agent_name", "agent_version", "agent_digest", "reason", "failed_digest")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
     AGENT_VERSION_FIELD_NUMBER: _ClassVar[int]
     AGENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    FAILED_DIGEST_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     tenant_id: str
     agent_name: str
     agent_version: int
     agent_digest: str
     reason: str
-    def __init__(self, run_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., agent_version: _Optional[int] = ..., agent_digest: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    failed_digest: str
+    def __init__(self, run_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., agent_version: _Optional[int] = ..., agent_digest: _Optional[str] = ..., reason: _Optional[str] = ..., failed_digest: _Optional[str] = ...) -> None: ...
 
 class FindOrphansResponse(_message.Message):
     __slots__ = ("orphans",)

@@ -170,34 +170,48 @@ class ListInboxResponse(_message.Message):
     def __init__(self, entries: _Optional[_Iterable[_Union[_run_pb2.InboxEntry, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class ReleaseLeaseRequest(_message.Message):
-    __slots__ = ("run_id", "epoch", "worker_id")
+    __slots__ = ("run_id", "epoch", "worker_id", "cause")
+    class Cause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        CAUSE_UNSPECIFIED: _ClassVar[ReleaseLeaseRequest.Cause]
+        CAUSE_DRAIN: _ClassVar[ReleaseLeaseRequest.Cause]
+        CAUSE_FAULT: _ClassVar[ReleaseLeaseRequest.Cause]
+        CAUSE_REFUSED: _ClassVar[ReleaseLeaseRequest.Cause]
+    CAUSE_UNSPECIFIED: ReleaseLeaseRequest.Cause
+    CAUSE_DRAIN: ReleaseLeaseRequest.Cause
+    CAUSE_FAULT: ReleaseLeaseRequest.Cause
+    CAUSE_REFUSED: ReleaseLeaseRequest.Cause
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     epoch: int
     worker_id: str
-    def __init__(self, run_id: _Optional[str] = ..., epoch: _Optional[int] = ..., worker_id: _Optional[str] = ...) -> None: ...
+    cause: ReleaseLeaseRequest.Cause
+    def __init__(self, run_id: _Optional[str] = ..., epoch: _Optional[int] = ..., worker_id: _Optional[str] = ..., cause: _Optional[_Union[ReleaseLeaseRequest.Cause, str]] = ...) -> None: ...
 
 class ReleaseLeaseResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class ClaimSideEffectRequest(_message.Message):
-    __slots__ = ("key", "run_id", "step_id", "epoch", "sink", "worker_id")
+    __slots__ = ("key", "run_id", "step_id", "epoch", "sink", "worker_id", "nonce")
     KEY_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SINK_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     key: str
     run_id: str
     step_id: str
     epoch: int
     sink: str
     worker_id: str
-    def __init__(self, key: _Optional[str] = ..., run_id: _Optional[str] = ..., step_id: _Optional[str] = ..., epoch: _Optional[int] = ..., sink: _Optional[str] = ..., worker_id: _Optional[str] = ...) -> None: ...
+    nonce: bytes
+    def __init__(self, key: _Optional[str] = ..., run_id: _Optional[str] = ..., step_id: _Optional[str] = ..., epoch: _Optional[int] = ..., sink: _Optional[str] = ..., worker_id: _Optional[str] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class SideEffect(_message.Message):
     __slots__ = ("key", "state", "result")
