@@ -38,7 +38,8 @@ demo: $(STAMP) ## An order survives kill -9 of its executor, on SQLite (DB=postg
 
 .PHONY: test
 test: $(STAMP) postgres ## All tests that a fresh machine can run
-	$(PYTEST) tests --ignore=tests/bench
+	$(PYTEST) tests/tidy -q
+	$(PYTEST) tests --ignore=tests/bench --ignore=tests/tidy
 
 # The tiers, each alone (docs/guides/testing.md).
 TIERS := tidy unit contract vectors integration acceptance
