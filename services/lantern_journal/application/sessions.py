@@ -54,6 +54,11 @@ class Sessions:
         self._generation = store.generation
         self._renewed_s = clock.monotonic_s()
         self._stopping = False
+        shortest_us = min(limits.grant_us, limits.silence_us, limits.lease_us)
+        self._interval_s = min(TEND_INTERVAL_S, max(shortest_us / 4e6, TEND_INTERVAL_S_MIN))
+        # When the last tend that succeeded began.
+        self._tended_s = clock.monotonic_s()
+        self._has_failed = False
 
     async def attach(self, request: Attach, listener: Listener) -> LocalSession:
         """Opens the worker's next session; leases of its earlier one stay."""
@@ -111,29 +116,33 @@ class Sessions:
             session.listener.inbox([run_id])
 
     async def adopt(self) -> None:
-        """At start and after a lost database: every open session gets a fresh moment to come back."""
+        """At start, after a lost database or a stall: every open session gets a fresh moment to come back."""
         await self._store.adopt_sessions()
+        now_s = self._clock.monotonic_s()
+        for session in self._local.values():
+            session.heard_s = now_s
 
     async def run(self) -> None:
         """Tends the sessions for the life of the process."""
-        shortest_us = min(self.limits.grant_us, self.limits.silence_us, self.limits.lease_us)
-        interval_s = min(TEND_INTERVAL_S, max(shortest_us / 4e6, TEND_INTERVAL_S_MIN))
         while True:
-            await asyncio.sleep(interval_s)
+            await asyncio.sleep(self._interval_s)
             try:
-                await self._tend()
+                await self.tend()
             except LanternError as error:
                 log.warning("sessions not tended", extra={"action": "tend_failed", "reason": error.reason})
             except Exception:
                 log.exception("sessions not tended", extra={"action": "tend_failed"})
 
-    async def _tend(self) -> None:
-        if self._generation != self._store.generation:
-            # Nobody could be heard while the database was away.
+    async def tend(self) -> None:
+        """Flushes what was heard, renews leases, closes silent sessions; once each interval."""
+        began_s = self._clock.monotonic_s()
+        if self._generation != self._store.generation or self._has_stalled(began_s):
+            # Nobody could be heard meanwhile: silence says nothing.
             generation = self._store.generation
             await self.adopt()
             self._generation = generation
-        seen = [session for session in self._local.values() if session.heard_since_flush]
+        local = dict(self._local)
+        seen = [session for session in local.values() if session.heard_since_flush]
         for session in seen:
             session.heard_since_flush = False
         now_s = self._clock.monotonic_s()
@@ -141,29 +150,43 @@ class Sessions:
         tending = Tending(
             seen=tuple((session.worker_id, session.number) for session in seen),
             renew=tuple(session.worker_id for session in self._fresh(now_s)) if is_renewal else (),
-            inbox_of=tuple(self._local)[:INBOX_LOOK_WORKERS_MAX],
+            inbox_of=tuple(local)[:INBOX_LOOK_WORKERS_MAX],
         )
         try:
             tended = await self._store.tend_sessions(tending, self.limits)
         except BaseException:
             for session in seen:
                 session.heard_since_flush = True
+            self._has_failed = True
             raise
+        self._tended_s = began_s
         if is_renewal:
             self._renewed_s = now_s
-        self._tell(tended)
+        self._tell(tended, local)
+
+    def _has_stalled(self, now_s: float) -> bool:
+        """Whether this process or its database stood still: the last tend is further back than it should be.
+
+        What the workers sent meanwhile may lie unread, here or at another journal process.
+        """
+        return now_s - self._tended_s > self._interval_s + self.limits.silence_us / 3e6
 
     def _fresh(self, now_s: float) -> list[LocalSession]:
         silence_s = self.limits.silence_us / 1e6
         return [session for session in self._local.values() if session.heard_s > now_s - silence_s]
 
-    def _tell(self, tended: Tended) -> None:
+    def _tell(self, tended: Tended, local: dict[str, LocalSession]) -> None:
+        """Passes on what came of a tend; `local` are the sessions that stood here when it began."""
         for worker_id in tended.closed:
             log.info("silent session closed", extra={"action": "session_silent", "worker_id": worker_id})
-            session = self._local.pop(worker_id, None)
-            if session is not None:
+            session = self._local.get(worker_id)
+            # Not one that was attached meanwhile: it is the next.
+            if session is not None and session is local.get(worker_id):
+                del self._local[worker_id]
                 session.listener.end()
-        if tended.closed:
+        if tended.closed or self._has_failed:
+            # A tend whose answer was lost may have closed some, too.
+            self._has_failed = False
             self._hub.announce(announcements.LEASE_EXPIRED)
         for worker_id, run_id, number in tended.inbox:
             session = self._local.get(worker_id)
