@@ -62,9 +62,19 @@ class Sessions:
 
     async def attach(self, request: Attach, listener: Listener) -> LocalSession:
         """Opens the worker's next session; leases of its earlier one stay."""
+        attaching = self._hub.begin(self._attach(request, listener))
+        try:
+            return await asyncio.shield(attaching)
+        except asyncio.CancelledError:
+            attaching.add_done_callback(self._abandoned)
+            raise
+
+    async def _attach(self, request: Attach, listener: Listener) -> LocalSession:
         attached = await self._store.attach(request)
         session = LocalSession(request.worker_id, attached.number, listener, self._clock.monotonic_s())
-        self._local[request.worker_id] = session
+        known = self._local.get(request.worker_id)
+        if known is None or known.number < session.number:
+            self._local[request.worker_id] = session
         if attached.woken:
             self._hub.announce(announcements.WOKEN)
         log.info(
@@ -74,6 +84,11 @@ class Sessions:
         if self._stopping:
             listener.move()
         return session
+
+    def _abandoned(self, attaching: asyncio.Task[LocalSession]) -> None:
+        """The stream broke while its session was opened: the session stands all the same, and closes as any other."""
+        if not attaching.cancelled() and attaching.exception() is None:
+            self.stream_closed(attaching.result())
 
     def heard(self, session: LocalSession) -> None:
         """Something came from the worker."""
@@ -96,16 +111,16 @@ class Sessions:
             return
         try:
             expired = await self._store.close_session(session.worker_id, session.number)
-        except LanternError:
+        except Exception:
             # Its silence will close it.
             log.exception("session not closed", extra={"action": "close_failed", "worker_id": session.worker_id})
             return
-        if expired is None:
-            return
-        log.info(
-            "session closed",
-            extra={"action": "session_closed", "worker_id": session.worker_id, "leases": expired},
-        )
+        if expired is not None:
+            log.info(
+                "session closed",
+                extra={"action": "session_closed", "worker_id": session.worker_id, "leases": expired},
+            )
+        # Also where it was closed before: that may have been a try of this very call, whose answer was lost.
         self._hub.announce(announcements.LEASE_EXPIRED)
 
     def push_inbox(self, worker_id: str, run_id: str, number: int) -> None:
