@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lantern_journal.application import announcements
@@ -17,7 +18,10 @@ log = logging.getLogger(__name__)
 TEND_INTERVAL_S = 1.0
 TEND_INTERVAL_S_MIN = 0.02
 INBOX_LOOK_WORKERS_MAX = 1_000
-"""Workers whose drives are checked for missed inbox entries in one statement."""
+"""Workers whose drives are checked for missed inbox entries in one statement; where there are more they take turns."""
+
+INBOX_TELL_AGAIN_S = 10.0
+"""A worker that has not consumed an entry by then is told again: the first word may have got lost on its way."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,8 +43,13 @@ class LocalSession:
         self.worker_id, self.number, self.listener = worker_id, number, listener
         self.heard_s = heard_s
         self.heard_since_flush = False
-        # The last inbox number that each driven run's worker was told of.
-        self.told: dict[str, int] = {}
+        # Of driven runs with entries not consumed: the last number that the worker was told of, and when.
+        self.told: dict[str, tuple[int, float]] = {}
+
+    def must_be_told(self, run_id: str, number: int, now_s: float) -> bool:
+        """Whether the worker was not told of that entry, or so long ago that it may not have heard."""
+        told, at_s = self.told.get(run_id, (0, 0.0))
+        return told < number or at_s <= now_s - INBOX_TELL_AGAIN_S
 
 
 class Sessions:
@@ -59,6 +68,8 @@ class Sessions:
         # When the last tend that succeeded began.
         self._tended_s = clock.monotonic_s()
         self._has_failed = False
+        # The worker whose inboxes were looked at last.
+        self._looked_at = ""
 
     async def attach(self, request: Attach, listener: Listener) -> LocalSession:
         """Opens the worker's next session; leases of its earlier one stay."""
@@ -127,7 +138,8 @@ class Sessions:
         """Tells the driver of a run, where its session is here, that there is a new entry."""
         session = self._local.get(worker_id)
         if session is not None:
-            session.told[run_id] = number
+            told, _ = session.told.get(run_id, (0, 0.0))
+            session.told[run_id] = (max(told, number), self._clock.monotonic_s())
             session.listener.inbox([run_id])
 
     async def adopt(self) -> None:
@@ -165,7 +177,7 @@ class Sessions:
         tending = Tending(
             seen=tuple((session.worker_id, session.number) for session in seen),
             renew=tuple(session.worker_id for session in self._fresh(now_s)) if is_renewal else (),
-            inbox_of=tuple(local)[:INBOX_LOOK_WORKERS_MAX],
+            inbox_of=self._next_to_look_at(),
         )
         try:
             tended = await self._store.tend_sessions(tending, self.limits)
@@ -177,7 +189,7 @@ class Sessions:
         self._tended_s = began_s
         if is_renewal:
             self._renewed_s = now_s
-        self._tell(tended, local)
+        self._tell(tending, tended, local)
 
     def _has_stalled(self, now_s: float) -> bool:
         """Whether this process or its database stood still: the last tend is further back than it should be.
@@ -186,11 +198,21 @@ class Sessions:
         """
         return now_s - self._tended_s > self._interval_s + self.limits.silence_us / 3e6
 
+    def _next_to_look_at(self) -> tuple[str, ...]:
+        """The next workers whose inboxes are looked at: all, or by turns where there are too many."""
+        workers = sorted(self._local)
+        if len(workers) <= INBOX_LOOK_WORKERS_MAX:
+            return tuple(workers)
+        first = bisect_right(workers, self._looked_at)
+        chosen = (workers[first:] + workers[:first])[:INBOX_LOOK_WORKERS_MAX]
+        self._looked_at = chosen[-1]
+        return tuple(chosen)
+
     def _fresh(self, now_s: float) -> list[LocalSession]:
         silence_s = self.limits.silence_us / 1e6
         return [session for session in self._local.values() if session.heard_s > now_s - silence_s]
 
-    def _tell(self, tended: Tended, local: dict[str, LocalSession]) -> None:
+    def _tell(self, tending: Tending, tended: Tended, local: dict[str, LocalSession]) -> None:
         """Passes on what came of a tend; `local` are the sessions that stood here when it began."""
         for worker_id in tended.closed:
             log.info("silent session closed", extra={"action": "session_silent", "worker_id": worker_id})
@@ -203,10 +225,22 @@ class Sessions:
             # A tend whose answer was lost may have closed some, too.
             self._has_failed = False
             self._hub.announce(announcements.LEASE_EXPIRED)
-        for worker_id, run_id, number in tended.inbox:
+        self._tell_of_inboxes(tending.inbox_of, tended.inbox)
+
+    def _tell_of_inboxes(self, looked_at: Sequence[str], inbox: Sequence[tuple[str, str, int]]) -> None:
+        now_s = self._clock.monotonic_s()
+        waiting: dict[str, dict[str, int]] = {worker_id: {} for worker_id in looked_at}
+        for worker_id, run_id, number in inbox:
+            waiting.setdefault(worker_id, {})[run_id] = number
+        for worker_id, numbers in waiting.items():
             session = self._local.get(worker_id)
-            if session is not None and session.told.get(run_id, 0) < number:
-                self.push_inbox(worker_id, run_id, number)
+            if session is None:
+                continue
+            # What is consumed, or driven elsewhere by now, need not be remembered.
+            session.told = {run_id: told for run_id, told in session.told.items() if run_id in numbers}
+            for run_id, number in numbers.items():
+                if session.must_be_told(run_id, number, now_s):
+                    self.push_inbox(worker_id, run_id, number)
 
     def stop(self) -> None:
         """Tells every worker to attach elsewhere; their sessions stay open for that."""

@@ -9,6 +9,7 @@ import pytest
 from journal_fakes import LIMITS, FakeClock, FakeStore, as_any, causes
 
 from lantern_journal.application import announcements
+from lantern_journal.application import sessions as tended_sessions
 from lantern_journal.application.announcements import Hub
 from lantern_journal.application.sessions import Listener, LocalSession, Sessions
 from lantern_journal.domain.records import Attach, Attached, Tended, Tending
@@ -177,3 +178,45 @@ async def test_a_session_attached_while_its_predecessor_is_closed_stays(world: W
     world.table.inbox = (("w", "run", 1),)
     await world.pass_s(1)
     assert world.told == [("w", ["run"])], "its stream is known"
+
+
+async def test_what_a_worker_was_told_is_remembered_as_long_as_it_waits(world: World) -> None:
+    session = await world.attach("w")
+    for number in range(1, 1_001):
+        world.sessions.push_inbox("w", f"run{number}", 1)
+    assert len(world.told) == 1_000
+    world.table.inbox = (("w", "run7", 1), ("w", "run8", 2), ("w", "new", 5))
+    await world.pass_s(1, session)
+    assert world.told[1_000:] == [("w", ["run8"]), ("w", ["new"])], "only what it was not told"
+    assert set(session.told) == {"run7", "run8", "new"}
+    await world.pass_s(5, session)
+    assert len(world.told) == 1_002
+    world.table.inbox = ()
+    await world.pass_s(1, session)
+    assert session.told == {}
+
+
+async def test_a_worker_that_does_not_consume_is_told_again(world: World) -> None:
+    session = await world.attach("w")
+    world.table.inbox = (("w", "run", 1),)
+    await world.pass_s(10, session)
+    assert len(world.told) == 1
+    await world.pass_s(1, session)
+    assert len(world.told) == 2
+    await world.pass_s(9, session)
+    assert len(world.told) == 2
+    world.sessions.push_inbox("w", "run", 3)
+    world.sessions.push_inbox("w", "run", 2)
+    assert session.told["run"][0] == 3, "two that come in the other order"
+
+
+async def test_many_workers_inboxes_are_looked_at_by_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tended_sessions, "INBOX_LOOK_WORKERS_MAX", 2)
+    all_of_them = [await world.attach(worker_id) for worker_id in "abcde"]
+    await world.pass_s(3, *all_of_them)
+    looks = [tending.inbox_of for tending in world.table.tendings]
+    assert looks == [("a", "b"), ("c", "d"), ("e", "a")]
+    world.sessions.stream_closed(all_of_them[1])
+    await world.pass_s(1, *all_of_them)
+    assert world.table.tendings[-1].inbox_of == ("c", "d")
+    await world.sessions.close()
