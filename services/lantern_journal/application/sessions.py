@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ log = logging.getLogger(__name__)
 
 TEND_INTERVAL_S = 1.0
 TEND_INTERVAL_S_MIN = 0.02
+AFTER_STALL_S = 1.0
+"""For so long after a stall was noticed, streams that it broke are still found."""
+
 INBOX_LOOK_WORKERS_MAX = 1_000
 """Workers whose drives are checked for missed inbox entries in one statement; where there are more they take turns."""
 
@@ -68,6 +72,8 @@ class Sessions:
         # When the last tend that succeeded began.
         self._tended_s = clock.monotonic_s()
         self._has_failed = False
+        # When a stall was last noticed.
+        self._stalled_s = -math.inf
         # The worker whose inboxes were looked at last.
         self._looked_at = ""
 
@@ -111,6 +117,10 @@ class Sessions:
         if self._local.get(session.worker_id) is session:
             del self._local[session.worker_id]
         if self._stopping:
+            return
+        now_s = self._clock.monotonic_s()
+        if self._has_stalled(now_s) or now_s - self._stalled_s < AFTER_STALL_S:
+            # It may have broken because nobody answered: as after a start, the worker has the silence to come back.
             return
         task = asyncio.create_task(self._close_after_grace(session))
         self._closing.add(task)
@@ -163,7 +173,10 @@ class Sessions:
     async def tend(self) -> None:
         """Flushes what was heard, renews leases, closes silent sessions; once each interval."""
         began_s = self._clock.monotonic_s()
-        if self._generation != self._store.generation or self._has_stalled(began_s):
+        has_stalled = self._has_stalled(began_s)
+        if has_stalled:
+            self._stalled_s = began_s
+        if has_stalled or self._generation != self._store.generation:
             # Nobody could be heard meanwhile: silence says nothing.
             generation = self._store.generation
             await self.adopt()

@@ -6,7 +6,7 @@ Method: the sessions of a process over a table of sessions in memory, with a clo
 from collections.abc import Awaitable, Callable
 
 import pytest
-from journal_fakes import LIMITS, FakeClock, FakeStore, as_any, causes
+from journal_fakes import LIMITS, FakeClock, FakeStore, as_any, causes, settle
 
 from lantern_journal.application import announcements
 from lantern_journal.application import sessions as tended_sessions
@@ -35,6 +35,10 @@ class Table(FakeStore):
         self._attached += 1
         self.open[request.worker_id] = (self._attached, self.clock.now_us())
         return Attached(number=self._attached, woken=0)
+
+    async def close_session(self, worker_id: str, number: int) -> int | None:
+        self.open.pop(worker_id, None)
+        return 0
 
     async def adopt_sessions(self) -> None:
         self.adopted += 1
@@ -116,6 +120,27 @@ async def test_a_journal_that_stood_still_closes_nobody(world: World, stall_s: f
     await world.pass_s(2, session)
     assert set(world.table.open) == {"w"}, "silence counts from the stall on"
     assert world.table.adopted == 1
+
+
+@pytest.mark.parametrize("is_noticed", [False, True])
+async def test_a_stream_that_a_stall_broke_has_the_silence_to_come_back(world: World, is_noticed: bool) -> None:
+    session = await world.attach("w")
+    await world.pass_s(1, session)
+    world.clock.s += 60
+    if is_noticed:
+        await world.sessions.tend()
+        world.clock.s += 0.5
+    world.sessions.stream_closed(session)
+    await settle()
+    assert set(world.table.open) == {"w"}
+    await world.pass_s(9)
+    assert set(world.table.open) == {"w"}
+    await world.pass_s(3)
+    assert world.table.open == {}, "and no longer"
+    other = await world.attach("other")
+    world.sessions.stream_closed(other)
+    await settle()
+    assert world.table.open == {}, "one that breaks later has the grace"
 
 
 async def test_leases_are_renewed_also_right_after_a_stall(world: World) -> None:
