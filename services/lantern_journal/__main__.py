@@ -36,6 +36,9 @@ PACKAGE = "lantern.api.journal.v1"
 STREAMS_END_S = 1.0
 """How long workers have to leave by themselves when the process stops."""
 
+COMMITS_END_S = 5.0
+"""How long what was begun for a caller that has gone away may take to be committed and told."""
+
 CALIBRATION_S = 1.0
 
 
@@ -90,6 +93,8 @@ async def serve(settings: Settings) -> None:
         await streams.end(STREAMS_END_S)
         await server.drain()
         await committer.finish()
+        await runs.finish()
+        await hub.finish(COMMITS_END_S)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
+from typing import Any, TypeVar
 
 from lantern_journal.domain.appends import Row, event_of
 from lantern_journal.ports import Clock, Store
@@ -14,6 +15,8 @@ from lantern_kernel.bounds import PAGE_BYTES_MAX, PAGE_ROWS_MAX
 from lantern_kernel.event import Event
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 LEASE_EXPIRED, QUEUED, WOKEN, DUE = "lease_expired", "queued", "woken", "due"
 """The causes of an announcement."""
@@ -101,6 +104,27 @@ class Hub:
         self.due_changed = asyncio.Event()
         # What the other journal processes are still to be told.
         self.outgoing = Subscription()
+        self._begun: set[asyncio.Task[Any]] = set()
+
+    async def see_through(self, work: Coroutine[Any, Any, T]) -> T:
+        """Does work to its end, also where its caller goes away meanwhile.
+
+        For whatever commits and then tells of it: a caller that is cancelled in between would leave a change that
+        nobody hears of.
+        """
+        return await asyncio.shield(self.begin(work))
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Begins work that `finish` waits for; whoever waits for the task shields it."""
+        task = asyncio.create_task(work)
+        self._begun.add(task)
+        task.add_done_callback(self._begun.discard)
+        return task
+
+    async def finish(self, within_s: float) -> None:
+        """Waits until all work that was begun is done, or for so long."""
+        if self._begun:
+            await asyncio.wait(self._begun, timeout=within_s)
 
     def announce(self, cause: str) -> None:
         """There may be orphans."""

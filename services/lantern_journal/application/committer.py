@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from lantern_journal.application.announcements import Hub
 from lantern_journal.domain import appends
 from lantern_journal.domain.appends import Append, GroupPlan, Head, Verdict, judge_place
-from lantern_journal.domain.run_state import RunChange
+from lantern_journal.domain.run_state import RunChange, change_of
 from lantern_journal.ports import Clock, Collision, Disconnected, GroupRefused, Store
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 GROUP_ROWS_MAX = 512
 GROUP_BYTES_MAX = 4 * 1024 * 1024
 HEADS_MAX = 50_000
-"""Runs whose heads are kept; the oldest goes first."""
+"""Runs whose heads are kept; the one that was not used for longest goes first."""
 
 GROUP_TRIES = 2
 """Of a group that collides, before its appends go one by one."""
@@ -26,10 +26,13 @@ GROUP_TRIES = 2
 OUTCOME_TRIES = 12
 OUTCOME_BACKOFF_S_FIRST = 0.02
 OUTCOME_BACKOFF_S_MAX = 1.0
-"""Waits while the database is away: 20 ms, doubled up to a second; some 8 s in all."""
+OUTCOME_S_MAX = 10.0
+"""Waits while the database is away: 20 ms, doubled up to a second; some 8 s in all, less where the tries take long."""
 
 COLLISION_TRIES = 8
 """Of one append alone."""
+
+_DATABASE_AWAY = frozenset({reasons.UNKNOWN_OUTCOME, reasons.UNAVAILABLE})
 
 Done = Callable[[Append, "int | LanternError"], None]
 """Told the place of the append's last event, or why it did not go in."""
@@ -43,11 +46,16 @@ class HeadCache:
 
     def get(self, run_id: str) -> Head | None:
         """The head, if it is kept."""
-        return self._heads.get(run_id)
+        head = self._heads.pop(run_id, None)
+        if head is not None:
+            self._heads[run_id] = head
+        return head
 
     def put(self, heads: dict[str, Head]) -> None:
-        """Keeps heads; forgets the oldest where there are too many."""
-        self._heads.update(heads)
+        """Keeps heads; forgets those that were not used for longest where there are too many."""
+        for run_id, head in heads.items():
+            self._heads.pop(run_id, None)
+            self._heads[run_id] = head
         while len(self._heads) > HEADS_MAX:
             del self._heads[next(iter(self._heads))]
 
@@ -144,6 +152,7 @@ class GroupCommitter:
         is_fresh = False
         collisions = unknown = 0
         backoff_s = OUTCOME_BACKOFF_S_FIRST
+        began_s = self._clock.monotonic_s()
         while todo:
             try:
                 await self._round(todo, is_fresh=is_fresh)
@@ -154,7 +163,7 @@ class GroupCommitter:
             except Disconnected as error:
                 unknown += 1
                 self._heads.clear()
-                if unknown >= OUTCOME_TRIES:
+                if unknown >= OUTCOME_TRIES or self._clock.monotonic_s() - began_s >= OUTCOME_S_MAX:
                     self._give_up(todo, error)
                     return
                 await asyncio.sleep(backoff_s)
@@ -262,14 +271,29 @@ class GroupCommitter:
 
     async def _look(self, item: "_Item", head: Head) -> None:
         append = item.append
-        stored, _ = await self._store.list_events(
-            append.run_id, append.first_seq - 1, len(append.events), append.size + 1024 * 1024
-        )
+        try:
+            stored, _ = await self._store.list_events(
+                append.run_id, append.first_seq - 1, len(append.events), append.size + 1024 * 1024
+            )
+        except LanternError as error:
+            if error.reason not in _DATABASE_AWAY:
+                raise
+            # What this look was to settle is as unknown as before.
+            raise Disconnected(error.message) from error
         if appends.is_repeat(append, stored):
             item.answer(append.first_seq + len(append.events) - 1)
+            self._announce_repeat(append)
             return
         verdict = judge_place(append, head)
         item.answer(appends.error_of(Verdict.CONFLICT if verdict is Verdict.FITS else verdict, append, head))
+
+    def _announce_repeat(self, append: Append) -> None:
+        """The answer to the write was lost, and with it what follows a commit; told twice does no harm."""
+        self._hub.moved(append.run_id)
+        last_us = self._clock.now_us()
+        change = change_of(append.run_id, append.first_seq, append.events, append.consumed_inbox_number, last_us)
+        if change is not None:
+            self._announce_parks([change])
 
     def _announce_parks(self, changes: Sequence[RunChange]) -> None:
         for change in changes:

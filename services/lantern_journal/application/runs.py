@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -14,6 +14,7 @@ from lantern_journal.application.starts import Starter
 from lantern_journal.domain.appends import Head, not_found
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import LeaseTarget, NewEntry, NewRun, SentEntry, StartedRun, WorkflowIdPolicy
+from lantern_journal.domain.run_state import RunState
 from lantern_journal.ports import Clock, Sources, Store
 from lantern_kernel import kinds
 from lantern_kernel.bounds import PAGE_BYTES_MAX, PAGE_ROWS_MAX
@@ -21,6 +22,9 @@ from lantern_kernel.event import Event
 
 FOLLOW_LOOK_S = 1.0
 """A follower reads again after this long where other journal processes may commit to its run."""
+
+FOLLOW_LOOK_ALONE_S = 5.0
+"""Where none may: a word that was lost costs no more than this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +72,7 @@ class Runs:
     ) -> None:
         self._store, self._clock, self._sources, self._hub = store, clock, sources, hub
         self._sessions, self._committer, self._limits = sessions, committer, limits
-        self._starter = Starter(store, limits)
+        self._starter = Starter(store, limits, self._started)
 
     async def start(self, request: StartRequest) -> StartedRun:
         """Starts a run, or returns the one that was started before."""
@@ -85,14 +89,22 @@ class Runs:
             target=request.target,
             salts=(self._sources.salt(), self._sources.salt()),
         )
-        started = await self._starter.start(new)
+        return await self._starter.start(new)
+
+    def _started(self, started: StartedRun) -> None:
         if started.events:
             last = started.events[-1]
             head = Head(last.seq, last.digest, last.hash, last.epoch, last.time_us, last.kind)
             self._committer.keep(started.run.run_id, head)
-        elif started.created:
+            # A grant under which nothing is appended ends by itself.
+            self._hub.due_at(self._clock.now_us() + self._limits.grant_us)
+        elif started.run.state is RunState.QUEUED:
+            # Also for a repeat: the process that made the run may have ended before it could tell.
             self._hub.announce(announcements.QUEUED)
-        return started
+
+    async def finish(self) -> None:
+        """Waits until all starts that were taken are answered."""
+        await self._starter.finish()
 
     async def send(self, request_id: str, run_id: str, kind: str, name: str, payload: bytes) -> SentEntry:
         """Puts an entry into a run's inbox and wakes whoever must see it."""
@@ -104,22 +116,26 @@ class Runs:
             payload=payload,
             salts=(self._sources.salt(), self._sources.salt()),
         )
+        return await self._hub.see_through(self._send(entry))
+
+    async def _send(self, entry: NewEntry) -> SentEntry:
         sent = await self._store.send(entry, self._limits)
-        if sent.ended:
-            self._committer.forget(run_id)
-            self._hub.moved(run_id)
-        elif sent.woken:
+        # A repeat does not say what the first time did, and whoever did it may have ended before it could tell.
+        if sent.ended or sent.repeated:
+            self._committer.forget(entry.run_id)
+            self._hub.moved(entry.run_id)
+        if sent.woken or sent.repeated:
             self._hub.announce(announcements.WOKEN)
-        elif sent.driver:
-            self._sessions.push_inbox(sent.driver, run_id, sent.number)
+        if sent.driver:
+            self._sessions.push_inbox(sent.driver, entry.run_id, sent.number)
         return sent
 
-    async def follow(self, run_id: str, after_seq: int) -> AsyncIterator[list[Event]]:
+    async def follow(self, run_id: str, after_seq: int) -> AsyncGenerator[list[Event]]:
         """Pages of a run's events as they are committed, ending after the terminal one.
 
         Each page is read when the one before was taken: a slow reader lags, and costs one page of memory.
         """
-        wait_s = FOLLOW_LOOK_S if self._store.is_shared else None
+        wait_s = FOLLOW_LOOK_S if self._store.is_shared else FOLLOW_LOOK_ALONE_S
         with self._hub.follow(run_id) as follower:
             while True:
                 head = await self._store.head(run_id)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import NewRun, StartedRun
@@ -19,8 +19,9 @@ GROUP_BYTES_MAX = 4 * 1024 * 1024
 class Starter:
     """Takes starts from all callers and makes their runs in groups."""
 
-    def __init__(self, store: Store, limits: Limits) -> None:
-        self._store, self._limits = store, limits
+    def __init__(self, store: Store, limits: Limits, on_started: Callable[[StartedRun], None]) -> None:
+        """`on_started` is told of every start as soon as it is committed, also where its caller has gone away."""
+        self._store, self._limits, self._on_started = store, limits, on_started
         self._waiting: list[tuple[NewRun, asyncio.Future[StartedRun]]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -32,12 +33,34 @@ class Starter:
             self._task = asyncio.create_task(self._drain())
         return await answer
 
+    async def finish(self) -> None:
+        """Waits until all that was taken is answered."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
     async def _drain(self) -> None:
-        await asyncio.sleep(0)  # whatever this turn of the loop still brings goes along
-        while self._waiting:
-            group = self._cut()
-            await self._start([new for new, _ in group], [answer for _, answer in group])
-        self._task = None
+        try:
+            await asyncio.sleep(0)  # whatever this turn of the loop still brings goes along
+            while self._waiting:
+                group = self._cut()
+                answers = [answer for _, answer in group]
+                try:
+                    await self._start([new for new, _ in group], answers)
+                except Exception:
+                    # Nothing may end this loop: every caller would hang.
+                    log.exception("starts failed", extra={"action": "starts_failed", "starts": len(group)})
+                    self._answer_rest(answers)
+        finally:
+            self._task = None
+            if self._waiting:
+                self._task = asyncio.create_task(self._drain())
+
+    @staticmethod
+    def _answer_rest(answers: "Sequence[asyncio.Future[StartedRun]]") -> None:
+        error = LanternError(reasons.INTERNAL, "the run could not be started; the service's log says more")
+        for answer in answers:
+            if not answer.done():
+                answer.set_exception(error)
 
     def _cut(self) -> list[tuple[NewRun, "asyncio.Future[StartedRun]"]]:
         """The next group; of two starts with one request or workflow id the second waits for the next."""
@@ -60,7 +83,7 @@ class Starter:
         return group
 
     async def _start(self, starts: Sequence[NewRun], answers: "Sequence[asyncio.Future[StartedRun]]") -> None:
-        """Answers every start of a group. Nothing may end the loop: every caller would hang."""
+        """Answers every start of a group."""
         try:
             outcomes = await self._store.start_runs(starts, self._limits)
         except LanternError as error:
@@ -73,10 +96,18 @@ class Starter:
                 return
             log.exception("start failed", extra={"action": "start_failed", "run_id": starts[0].run_id})
             outcomes = [LanternError(reasons.INTERNAL, "the run could not be started; the service's log says more")]
-        for answer, outcome in zip(answers, outcomes, strict=True):
+        for new, answer, outcome in zip(starts, answers, outcomes, strict=True):
+            if not isinstance(outcome, LanternError):
+                self._tell(new, outcome)
             if answer.done():
-                continue
+                continue  # the caller has gone away
             if isinstance(outcome, LanternError):
                 answer.set_exception(outcome)
             else:
                 answer.set_result(outcome)
+
+    def _tell(self, new: NewRun, started: StartedRun) -> None:
+        try:
+            self._on_started(started)
+        except Exception:
+            log.exception("a start could not be told", extra={"action": "tell_failed", "run_id": new.run_id})

@@ -1,6 +1,7 @@
 """JournalService: see its proto for what each RPC promises."""
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from lantern.api.journal.v1 import journal_service_pb2 as pb
@@ -61,9 +62,11 @@ class JournalServicer(journal_service_pb2_grpc.JournalServiceServicer):
     ) -> AsyncIterator[pb.FollowEventsResponse]:
         """Sends events as they are committed."""
         validate.follow_events(request)
+        # Closed at once where the call ends: what follows a run is then no longer kept for it.
         with self._streams.registered():
-            async for events in self._runs.follow(request.run_id, request.after_seq):
-                yield pb.FollowEventsResponse(events=map(wire.event, events))
+            async with aclosing(self._runs.follow(request.run_id, request.after_seq)) as pages:
+                async for events in pages:
+                    yield pb.FollowEventsResponse(events=map(wire.event, events))
 
     async def SendToRun(self, request: pb.SendToRunRequest, context: Any) -> pb.SendToRunResponse:
         """Puts an entry into a run's inbox."""

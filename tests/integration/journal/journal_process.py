@@ -61,6 +61,15 @@ class JournalProcess:
         self._process.kill()
         await self._process.wait()
 
+    async def freeze(self, for_s: float) -> None:
+        """Stops the process in its tracks for a while, as a suspended machine does."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(for_s)
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
     async def terminate(self) -> int:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
