@@ -32,7 +32,7 @@ class JournalPort(Protocol):
         ...
 
     def on_return(self, listener: Callable[[], None]) -> None:
-        """Names who is told that the session stands again after it was broken: leases may have been lost meanwhile."""
+        """Names who is told that the session is trusted again after it was broken or silent: leases may be lost."""
         ...
 
     async def set_draining(self) -> None:

@@ -54,12 +54,14 @@ class Drive:
         self._programs = programs
         self._sources = sources
         self._created = created
-        self._execution = StepExecution(journal)
+        self._execution = StepExecution(journal, self._be_sure)
         self._running: dict[asyncio.Task[StepEnd], StepWork] = {}
         self._ended: list[asyncio.Task[StepEnd]] = []
         self._wake = asyncio.Event()
         self._inbox_news = False
-        self._in_doubt = False
+        self._doubts = 0  # raised so far; in doubt while not all of them are answered
+        self._doubts_answered = 0
+        self._asking = asyncio.Lock()
         self._draining = False
         self._clock_offset_us = 0
 
@@ -70,7 +72,7 @@ class Drive:
 
     def lease_in_doubt(self) -> None:
         """We were cut off for a while: the drive has to ask whether its lease is still its own."""
-        self._in_doubt = True
+        self._doubts += 1
         self._wake.set()
 
     def drain(self) -> None:
@@ -162,8 +164,8 @@ class Drive:
     async def _live(self, course: Course, tail: Tail, program: Program, workflow_id: str) -> bool:
         while True:
             self._wake.clear()
-            if self._in_doubt:
-                await self._assure_lease()
+            if self._is_in_doubt:
+                await self._ask_for_lease()
             if self._inbox_news:
                 await self._read_inbox(course)
             self._take_ended(course)
@@ -179,15 +181,44 @@ class Drive:
                     return False
                 if course.events or course.ending:
                     continue  # refused for the inbox: decide anew
-                await self._dispatch(course, program, workflow_id)
+            if course.starts and not self._draining:
+                await self._be_sure()
+                if self._draining:
+                    continue  # meanwhile: what was not begun is begun elsewhere
+                self._dispatch(course, program, workflow_id)
             if self._draining and not self._running:
                 return True
             await self._sleep(course.next_due_us)
 
-    async def _assure_lease(self) -> None:
-        """Asks for the lease once more; raises LEASE_LOST where it has gone to another while we were cut off."""
-        self._in_doubt = False
-        await self._journal.open_run(self.run_id, self.epoch)
+    @property
+    def _is_in_doubt(self) -> bool:
+        return self._doubts != self._doubts_answered
+
+    async def _be_sure(self) -> None:
+        """Returns when the lease is certain to be ours; nothing is awaited between the last look and the return.
+
+        Raises:
+            LanternError: LEASE_LOST, it has gone to another.
+        """
+        while not self._journal.trusted() or self._is_in_doubt:
+            if not self._journal.trusted():
+                await self._journal.wait_trusted()
+                self._doubts += 1
+            await self._ask_for_lease()
+
+    async def _ask_for_lease(self) -> None:
+        """Asks for the lease once more; raises LEASE_LOST where it has gone to another while we were cut off.
+
+        A doubt that is raised while the answer is on its way is not answered by it.
+        """
+        async with self._asking:
+            if not self._is_in_doubt:
+                return  # answered to another who asked
+            asked = self._doubts
+            opened = await self._journal.open_run(self.run_id, self.epoch)
+            self._doubts_answered = asked
+        if opened.inbox:
+            self.inbox_arrived()  # its notice may have been lost with the stream
 
     async def _read_inbox(self, course: Course) -> None:
         self._inbox_news = False
@@ -228,15 +259,11 @@ class Drive:
             course.committed(len(events))
         return bool(course.ending)
 
-    async def _dispatch(self, course: Course, program: Program, workflow_id: str) -> None:
-        """Begins the steps whose step_started is committed, if the lease is certain to be ours."""
-        if not course.starts:
-            return
-        if not self._journal.trusted():
-            await self._journal.wait_trusted()
-            self._in_doubt = True
-        if self._in_doubt:
-            await self._assure_lease()
+    def _dispatch(self, course: Course, program: Program, workflow_id: str) -> None:
+        """Begins the steps whose step_started is committed, the lease being certain to be ours.
+
+        Each step makes sure again where it begins: its task runs a little later, and a claim may come before it.
+        """
         for work in course.take_starts():
             context = StepContext(
                 run_id=self.run_id,

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from collections.abc import Awaitable, Callable
 
 from lantern_executor.domain import failures
 from lantern_executor.domain.step import Completed, SideEffect, StepCall, StepContext, StepEnd, Undecided
@@ -16,19 +17,26 @@ log = logging.getLogger(__name__)
 
 
 class StepExecution:
-    """Executes the steps of one drive."""
+    """Executes the steps of one drive.
 
-    def __init__(self, journal: JournalPort) -> None:
+    Args:
+        journal: Where claims are made and settled.
+        be_sure: Returns while the lease is certain to be ours, or raises; awaited last before anything is dispatched.
+    """
+
+    def __init__(self, journal: JournalPort, be_sure: Callable[[], Awaitable[None]]) -> None:
         self._journal = journal
+        self._be_sure = be_sure
 
     async def execute(self, work: StepWork, call: StepCall, context: StepContext) -> StepEnd:
         """How the attempt ended.
 
         Raises:
-            LanternError: Its claim could not be made; nothing was dispatched.
+            LanternError: Its claim could not be made, or the lease is not ours any more; nothing was dispatched.
         """
         command = work.command
         if not command.claim:
+            await self._be_sure()
             return await self._run(work, call, context)
         effect = await self._journal.claim_side_effect(context, command.sink)
         match effect.state:
@@ -40,6 +48,7 @@ class StepExecution:
                 pass
         if not effect.claimed and command.claim != "retry":  # an attempt before this one may have delivered it
             return Undecided(key=context.key) if command.claim == "ask" else Completed(output=b"null")
+        await self._be_sure()  # the claim took its time
         end = await self._run(work, call, context)
         await self._settle(work, end, context)
         return end
