@@ -63,8 +63,11 @@ class JournalPort(Protocol):
         """Hands a run back; raises LEASE_LOST where it is another's by now."""
         ...
 
-    async def claim_side_effect(self, context: StepContext, sink: str) -> SideEffect:
-        """Claims one delivery before it is dispatched (SPEC E4)."""
+    async def claim_side_effect(self, context: StepContext, sink: str, nonce: bytes) -> SideEffect:
+        """Claims one delivery before it is dispatched (SPEC E4).
+
+        `nonce`, made once per claim, tells a repeat after a lost answer from another's claim.
+        """
         ...
 
     async def settle_side_effect(self, context: StepContext, *, delivered: bool, result: bytes) -> None:

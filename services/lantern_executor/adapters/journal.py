@@ -128,7 +128,7 @@ class GrpcJournal:
         request = worker_pb.ReleaseLeaseRequest(run_id=run_id, epoch=epoch, worker_id=self.worker_id)
         await _answered(lambda: self._worker.ReleaseLease(request), RELEASE_BOUND_S)
 
-    async def claim_side_effect(self, context: StepContext, sink: str) -> SideEffect:
+    async def claim_side_effect(self, context: StepContext, sink: str, nonce: bytes) -> SideEffect:
         """See JournalPort."""
         request = worker_pb.ClaimSideEffectRequest(
             key=context.key,
@@ -137,6 +137,7 @@ class GrpcJournal:
             epoch=context.epoch,
             sink=sink,
             worker_id=self.worker_id,
+            nonce=nonce,
         )
         return wire.to_side_effect(await _answered(lambda: self._worker.ClaimSideEffect(request)))
 
@@ -164,5 +165,12 @@ async def _answered(
             error = status.to_error(problem)
             if error.reason not in repeatable or monotonic() + backoff_s > until_s:
                 raise error from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # By grpc.aio, which tells a lost connection so at times: nobody wants us to end.
+            if monotonic() + backoff_s > until_s:
+                raise LanternError(reasons.UNAVAILABLE, "the call was cancelled") from None
         await asyncio.sleep(backoff_s)
         backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)

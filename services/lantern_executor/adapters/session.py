@@ -296,7 +296,7 @@ class Session:
                     was_trusted = stream.is_trusted()
                     stream.answered_s = max(stream.answered_s, sent_s)
                     self._trust.set()
-                    if not was_trusted:
+                    if stream.is_trusted() and not was_trusted:
                         self.return_listener()  # a silence as long as that may have cost leases, too
             if message.inbox_run_ids:
                 self.inbox_listener(message.inbox_run_ids)

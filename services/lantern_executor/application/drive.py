@@ -54,7 +54,7 @@ class Drive:
         self._programs = programs
         self._sources = sources
         self._created = created
-        self._execution = StepExecution(journal, self._be_sure)
+        self._execution = StepExecution(journal, sources, self._be_sure)
         self._running: dict[asyncio.Task[StepEnd], StepWork] = {}
         self._ended: list[asyncio.Task[StepEnd]] = []
         self._wake = asyncio.Event()

@@ -6,8 +6,16 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from lantern_executor.domain import failures
-from lantern_executor.domain.step import Completed, SideEffect, StepCall, StepContext, StepEnd, Undecided
-from lantern_executor.ports import JournalPort
+from lantern_executor.domain.step import (
+    CLAIM_NONCE_BYTES,
+    Completed,
+    SideEffect,
+    StepCall,
+    StepContext,
+    StepEnd,
+    Undecided,
+)
+from lantern_executor.ports import JournalPort, Sources
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 from lantern_kernel.replay import StepWork
@@ -21,11 +29,13 @@ class StepExecution:
 
     Args:
         journal: Where claims are made and settled.
+        sources: Names each claim.
         be_sure: Returns while the lease is certain to be ours, or raises; awaited last before anything is dispatched.
     """
 
-    def __init__(self, journal: JournalPort, be_sure: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, journal: JournalPort, sources: Sources, be_sure: Callable[[], Awaitable[None]]) -> None:
         self._journal = journal
+        self._sources = sources
         self._be_sure = be_sure
 
     async def execute(self, work: StepWork, call: StepCall, context: StepContext) -> StepEnd:
@@ -38,7 +48,8 @@ class StepExecution:
         if not command.claim:
             await self._be_sure()
             return await self._run(work, call, context)
-        effect = await self._journal.claim_side_effect(context, command.sink)
+        nonce = self._sources.random_bytes(CLAIM_NONCE_BYTES)
+        effect = await self._journal.claim_side_effect(context, command.sink, nonce)
         match effect.state:
             case "delivered":
                 return Completed(output=effect.result or b"null")

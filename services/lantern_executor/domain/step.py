@@ -48,11 +48,14 @@ StepCall = Callable[[StepContext], Awaitable[Completed | Failure]]
 """Executes one attempt. Whatever the user's code does is an end; only cancellation is raised."""
 
 
+CLAIM_NONCE_BYTES = 16
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SideEffect:
     """What the journal knows of one claimed delivery (SPEC E4)."""
 
-    # True when this very call made the claim.
+    # True when this very call, or one that it repeats, made the claim.
     claimed: bool
     # claimed, delivered or refused.
     state: str

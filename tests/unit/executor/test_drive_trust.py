@@ -48,8 +48,8 @@ class SlowJournal(FakeJournal):
             await self.while_opening.pop(0)()
         return opened
 
-    async def claim_side_effect(self, context: StepContext, sink: str) -> SideEffect:
-        effect = await super().claim_side_effect(context, sink)
+    async def claim_side_effect(self, context: StepContext, sink: str, nonce: bytes) -> SideEffect:
+        effect = await super().claim_side_effect(context, sink, nonce)
         await self.while_claiming()
         return effect
 
