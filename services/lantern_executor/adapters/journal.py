@@ -16,7 +16,7 @@ from lantern.api.journal.v1 import journal_service_pb2_grpc as journal_grpc
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
 from lantern.api.journal.v1 import worker_service_pb2_grpc as worker_grpc
 from lantern_executor import wire
-from lantern_executor.adapters.session import Session
+from lantern_executor.adapters.session import REPEATABLE, Session
 from lantern_executor.domain.run import CreatedRun, InboxEntry, OpenedRun, StartRequest
 from lantern_executor.domain.step import SideEffect, StepContext
 from lantern_executor.domain.tail import Append
@@ -41,8 +41,6 @@ OPENS_AT_ONCE = 32
 
 BACKOFF_S_MIN = 0.05
 BACKOFF_S_MAX = 1.0
-
-_REPEATABLE = frozenset({reasons.UNAVAILABLE, reasons.UNKNOWN_OUTCOME, reasons.DEADLINE_EXCEEDED})
 
 
 class GrpcJournal:
@@ -105,7 +103,7 @@ class GrpcJournal:
 
         # Between two streams of our session there is none; the next one is only moments away.
         async with self._opening:
-            return wire.to_opened(await _answered(call, repeatable=_REPEATABLE | {reasons.SESSION_NOT_ATTACHED}))
+            return wire.to_opened(await _answered(call, repeatable=REPEATABLE | {reasons.SESSION_NOT_ATTACHED}))
 
     async def list_events(self, run_id: str, after_seq: int) -> Sequence[Event]:
         """See JournalPort."""
@@ -154,7 +152,7 @@ class GrpcJournal:
 
 
 async def _answered(
-    call: Callable[[], Awaitable[T]], bound_s: float = DRIVE_BOUND_S, repeatable: frozenset[str] = _REPEATABLE
+    call: Callable[[], Awaitable[T]], bound_s: float = DRIVE_BOUND_S, repeatable: frozenset[str] = REPEATABLE
 ) -> T:
     """What a call returns, made again where the journal could not be reached or its answer was lost."""
     until_s, backoff_s = monotonic() + bound_s, BACKOFF_S_MIN
