@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from lantern_executor.domain.run import CreatedRun, InboxEntry, Offer, OpenedRun, Run, StartRequest
+from lantern_executor.domain.run import CreatedRun, HandBack, InboxEntry, Offer, OpenedRun, Run, StartRequest
 from lantern_executor.domain.step import SideEffect, StepCall, StepContext
 from lantern_executor.domain.tail import Append
 from lantern_kernel.commands import Command
@@ -59,7 +59,7 @@ class JournalPort(Protocol):
         """All entries after a number."""
         ...
 
-    async def release_lease(self, run_id: str, epoch: int) -> None:
+    async def release_lease(self, run_id: str, epoch: int, cause: HandBack) -> None:
         """Hands a run back; raises LEASE_LOST where it is another's by now."""
         ...
 

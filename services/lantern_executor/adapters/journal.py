@@ -17,7 +17,7 @@ from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
 from lantern.api.journal.v1 import worker_service_pb2_grpc as worker_grpc
 from lantern_executor import wire
 from lantern_executor.adapters.session import REPEATABLE, Session
-from lantern_executor.domain.run import CreatedRun, InboxEntry, OpenedRun, StartRequest
+from lantern_executor.domain.run import CreatedRun, HandBack, InboxEntry, OpenedRun, StartRequest
 from lantern_executor.domain.step import SideEffect, StepContext
 from lantern_executor.domain.tail import Append
 from lantern_kernel import reasons
@@ -121,9 +121,11 @@ class GrpcJournal:
                 return entries
             request.page_token = page.next_page_token
 
-    async def release_lease(self, run_id: str, epoch: int) -> None:
+    async def release_lease(self, run_id: str, epoch: int, cause: HandBack) -> None:
         """See JournalPort."""
-        request = worker_pb.ReleaseLeaseRequest(run_id=run_id, epoch=epoch, worker_id=self.worker_id)
+        request = worker_pb.ReleaseLeaseRequest(
+            run_id=run_id, epoch=epoch, worker_id=self.worker_id, cause=wire.from_hand_back(cause)
+        )
         await _answered(lambda: self._worker.ReleaseLease(request), RELEASE_BOUND_S)
 
     async def claim_side_effect(self, context: StepContext, sink: str, nonce: bytes) -> SideEffect:

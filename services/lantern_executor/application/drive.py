@@ -10,7 +10,7 @@ import logging
 
 from lantern_executor.application.course import Course
 from lantern_executor.application.execution import StepExecution
-from lantern_executor.domain.run import CreatedRun, OpenedRun
+from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun
 from lantern_executor.domain.step import StepContext, StepEnd
 from lantern_executor.domain.tail import Tail, cut
 from lantern_executor.ports import JournalPort, Program, ProgramsPort, Sources
@@ -21,16 +21,13 @@ from lantern_kernel.replay import StepWork
 
 log = logging.getLogger(__name__)
 
-CRASH_DELAY_S = 1.0
-"""Between the failure of a drive itself and handing its run back, so that no fault becomes a hot loop."""
-
 RELEASE_RETRY_S = 1.0
 """Between tries to hand a run back: under a live session nobody else could take it, so it has to succeed."""
 
 STOP_WAIT_S = 1.0
 """How long cancelled steps may take to notice; what user code still does after that is refused by the fence."""
 
-_GONE = frozenset({reasons.LEASE_LOST, reasons.RUN_CLOSED, reasons.RUN_NOT_FOUND})
+GONE = frozenset({reasons.LEASE_LOST, reasons.RUN_CLOSED, reasons.RUN_NOT_FOUND})
 """Refusals after which the run is no longer ours, so there is nothing to hand back."""
 
 
@@ -82,39 +79,41 @@ class Drive:
 
     async def run(self) -> None:
         """Drives the run for as long as it is ours."""
-        release = False
+        cause: HandBack | None = None
         try:
-            release = await self._drive()
-        except LanternError as error:
-            if error.reason not in _GONE:
-                release = await self._crashed(error)
-            else:
-                log.info("drive ended", extra=self._extra("drive_lost") | {"reason": error.reason})
+            if await self._drive():
+                cause = HandBack.DRAIN
         except Exception as error:
-            release = await self._crashed(error)
+            if self.ended_by(error):
+                cause = HandBack.FAULT
         finally:
             await self._stop_steps()
-        if release:
-            await self._release()
+        if cause is not None:
+            await self.hand_back(cause)
 
-    async def _crashed(self, error: Exception) -> bool:
+    def ended_by(self, error: Exception) -> bool:
+        """Logs what ended the drive; True where the run may still be ours and has to be handed back."""
+        if isinstance(error, LanternError) and error.reason in GONE:
+            log.info("drive ended", extra=self._extra("drive_lost") | {"reason": error.reason})
+            return False
         log.error("drive failed", extra=self._extra("drive_failed"), exc_info=error)
-        await self._stop_steps()
-        await asyncio.sleep(CRASH_DELAY_S)
         return True
 
-    async def _release(self) -> None:
+    async def hand_back(self, cause: HandBack) -> None:
+        """Hands the run back, however long the journal takes to hear of it."""
         while True:
             try:
-                await self._journal.release_lease(self.run_id, self.epoch)
+                await self._journal.release_lease(self.run_id, self.epoch, cause)
             except LanternError as error:
-                if error.reason in _GONE:
+                if error.reason in GONE:
                     return
                 log.warning("hand-back failed", extra=self._extra("release_failed") | {"reason": error.reason})
-                await asyncio.sleep(RELEASE_RETRY_S)
+            except Exception:
+                log.exception("hand-back failed", extra=self._extra("release_failed"))
             else:
-                log.info("run handed back", extra=self._extra("released"))
+                log.info("run handed back", extra=self._extra("released") | {"cause": cause.value})
                 return
+            await asyncio.sleep(RELEASE_RETRY_S)
 
     async def _drive(self) -> bool:
         """Returns whether the run is to be handed back."""

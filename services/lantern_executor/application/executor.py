@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lantern_executor.application.drive import Drive
-from lantern_executor.domain.run import CreatedRun, StartRequest
+from lantern_executor.domain.run import CreatedRun, HandBack, StartRequest
 from lantern_executor.ports import JournalPort, ProgramsPort, Sources
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
@@ -108,7 +108,7 @@ class Executor:
     async def _release(self, drive: Drive) -> None:
         extra = {"action": "released", "run_id": drive.run_id, "epoch": drive.epoch}
         try:
-            await self._journal.release_lease(drive.run_id, drive.epoch)
+            await self._journal.release_lease(drive.run_id, drive.epoch, HandBack.DRAIN)
         except LanternError as error:
             log.warning("hand-back failed", extra=extra | {"reason": error.reason})
         else:
@@ -166,17 +166,34 @@ class Executor:
         """Stops the drive under the older epoch; False, and nothing is stopped, where the later lease is not ours."""
         try:
             await self._journal.open_run(drive.run_id, drive.epoch)
-        except LanternError as error:
-            log.info("drive ended", extra={"action": "drive_lost", "run_id": drive.run_id, "reason": error.reason})
+        except asyncio.CancelledError:
+            await self._stop(previous)  # whoever ends us ends what we were to replace
+            raise
+        except Exception as error:
+            may_be_ours = drive.ended_by(error)
             if not previous.task.done():
                 self._active[drive.run_id] = previous
                 previous.drive.inbox_arrived()  # what was announced meanwhile went to the wrong one
+            if may_be_ours:
+                previous.drive.lease_in_doubt()
+                await self._hand_back(drive)
             return False
-        self._stopping.add(previous.task)
-        previous.task.cancel()
-        await asyncio.wait([previous.task])
-        self._stopping.discard(previous.task)
+        await self._stop(previous)
         return True
+
+    async def _stop(self, active: _Active) -> None:
+        self._stopping.add(active.task)
+        active.task.add_done_callback(self._stopping.discard)
+        active.task.cancel()
+        await asyncio.wait([active.task])
+
+    async def _hand_back(self, drive: Drive) -> None:
+        """What a drive that never began was granted: under a live session nobody else could take it."""
+        task = asyncio.current_task()
+        assert task is not None, "in the task of the drive"
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
+        await drive.hand_back(HandBack.FAULT)
 
     def _returned(self) -> None:
         for active in self._active.values():

@@ -15,7 +15,7 @@ import lantern
 from lantern import registry
 from lantern_executor.adapters.programs import WorkflowPrograms
 from lantern_executor.adapters.steps import LocalStepRunner
-from lantern_executor.domain.run import CreatedRun, InboxEntry, OpenedRun, Run, StartRequest
+from lantern_executor.domain.run import CreatedRun, HandBack, InboxEntry, OpenedRun, Run, StartRequest
 from lantern_executor.domain.step import SideEffect, StepContext
 from lantern_executor.domain.tail import Append
 from lantern_kernel import chain, kinds, payloads, reasons
@@ -224,7 +224,7 @@ class FakeJournal:
         self.before: Hook = _nothing
         self.after: Hook = _nothing
         self.appends: list[Append] = []
-        self.released: list[tuple[str, int]] = []
+        self.released: list[tuple[str, int, HandBack]] = []
         self.opens = 0
         self.inbox_listener: Callable[[Sequence[str]], None] = lambda run_ids: None
         self.return_listener: Callable[[], None] = lambda: None
@@ -284,9 +284,9 @@ class FakeJournal:
     async def list_inbox(self, run_id: str, after_number: int) -> Sequence[InboxEntry]:
         return self.world.rows[run_id].inbox[after_number:]
 
-    async def release_lease(self, run_id: str, epoch: int) -> None:
+    async def release_lease(self, run_id: str, epoch: int, cause: HandBack) -> None:
         row = self._held(run_id, epoch)
-        self.released.append((run_id, epoch))
+        self.released.append((run_id, epoch, cause))
         row.holder = ""
         row.run = replace(row.run, state="QUEUED")
 
