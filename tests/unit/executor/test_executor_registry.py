@@ -294,6 +294,47 @@ def test_inbox_notice_reaches_the_drive() -> None:
     _run(main)
 
 
+@pytest.mark.parametrize("answer_lost", [False, True])
+def test_inbox_notice_that_overtakes_the_answer_to_a_start_is_kept(answer_lost: bool) -> None:
+    async def main() -> None:
+        setting = Setting(takes_s=1_000)
+        create = setting.journal.create_run
+
+        async def overtaken(request: StartRequest, *, with_lease: bool) -> CreatedRun:
+            created = await create(request, with_lease=with_lease)
+            setting.world.send(created.run.run_id, "cancel")
+            setting.journal.inbox_listener([created.run.run_id])
+            await asyncio.sleep(1)
+            return await create(request, with_lease=with_lease) if answer_lost else created
+
+        setting.journal.create_run = overtaken
+        created = await setting.executor.start_run(request("flow"))
+        await setting.idle()
+        assert setting.world.rows[created.run.run_id].run.state == "CANCELLED"
+        assert setting.begun == []
+
+    _run(main)
+
+
+def test_session_that_was_away_before_the_answer_to_a_start_puts_the_lease_in_doubt() -> None:
+    async def main() -> None:
+        setting = Setting()
+        create = setting.journal.create_run
+
+        async def cut_off(request: StartRequest, *, with_lease: bool) -> CreatedRun:
+            created = await create(request, with_lease=with_lease)
+            setting.world.grant(created.run.run_id, "w2")
+            setting.journal.return_listener()
+            return created
+
+        setting.journal.create_run = cut_off
+        await setting.executor.start_run(request("flow"))
+        await setting.idle()
+        assert setting.begun == []
+
+    _run(main)
+
+
 def test_lease_lost_while_cut_off_is_noticed_on_return() -> None:
     async def main() -> None:
         setting = Setting(takes_s=1_000)
