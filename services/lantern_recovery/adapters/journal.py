@@ -1,4 +1,4 @@
-"""The Journal port over JournalRecoveryService."""
+"""The Journal port over JournalRecoveryService, and the one call of JournalWorkerService that gives a lease back."""
 
 import asyncio
 import logging
@@ -8,6 +8,7 @@ import grpc
 
 from lantern.api.journal.v1 import recovery_service_pb2 as pb
 from lantern.api.journal.v1 import recovery_service_pb2_grpc as pb_grpc
+from lantern.api.journal.v1 import worker_service_pb2_grpc as worker_grpc
 from lantern_kernel.errors import InvalidField
 from lantern_recovery import validate, wire
 from lantern_recovery.domain.orphan import Orphan
@@ -26,6 +27,7 @@ class GrpcJournal:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
         self._stub = pb_grpc.JournalRecoveryServiceStub(channel)
+        self._worker_stub = worker_grpc.JournalWorkerServiceStub(channel)
 
     async def find_orphans(self, limit: int) -> Sequence[Orphan]:
         """See ports.Journal."""
@@ -59,6 +61,13 @@ class GrpcJournal:
         except grpc.aio.AioRpcError as error:
             raise status.to_error(error) from None
         return response.epoch if response.acquired else None
+
+    async def release_refused(self, orphan: Orphan, worker: Worker, epoch: int) -> None:
+        """See ports.Journal."""
+        try:
+            await self._worker_stub.ReleaseLease(wire.release_request(orphan, worker, epoch))
+        except grpc.aio.AioRpcError as error:
+            raise status.to_error(error) from None
 
     async def defer_run(self, run_id: str, delay_s: float | None) -> None:
         """See ports.Journal."""

@@ -45,6 +45,9 @@ class FakeJournal:
     taken: set[str] = field(default_factory=set[str])
     acquired: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     deferred: list[tuple[str, float | None]] = field(default_factory=list[tuple[str, float | None]])
+    given_back: list[tuple[str, str, int]] = field(default_factory=list[tuple[str, str, int]])
+    give_back_error: LanternError | None = None
+    calls: list[str] = field(default_factory=list[str])
     list_errors: list[Exception] = field(default_factory=list[Exception])
     acquire_errors: dict[str, LanternError] = field(default_factory=dict[str, LanternError])
     defer_error: LanternError | None = None
@@ -75,7 +78,14 @@ class FakeJournal:
         self.acquired.append((orphan.run_id, worker.worker_id))
         return 7
 
+    async def release_refused(self, orphan: Orphan, worker: Worker, epoch: int) -> None:
+        self.calls.append("give back")
+        self.given_back.append((orphan.run_id, worker.worker_id, epoch))
+        if self.give_back_error:
+            raise self.give_back_error
+
     async def defer_run(self, run_id: str, delay_s: float | None) -> None:
+        self.calls.append("defer")
         if self.defer_error:
             raise self.defer_error
         self._drop(run_id)
