@@ -18,6 +18,7 @@ def orphan(message: journal_recovery_pb.Orphan) -> Orphan:
         agent_name=message.agent_name,
         agent_digest=message.agent_digest,
         reason=message.reason,
+        failed_digest=message.failed_digest,
     )
 
 

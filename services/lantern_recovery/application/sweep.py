@@ -24,6 +24,9 @@ PASS_RUNS_MAX = 20
 DEFER_S_MIN, DEFER_S_MAX = 0.5, 2.0
 """A run that found no taker is set aside for a time between these, so that replicas do not meet again."""
 
+CODE_FIX_S = 30.0
+"""A run that only code could take that has failed it is set aside for so long: a fix is a matter of minutes."""
+
 GRANT_S = 5.0
 """How long a grant lasts that no executor opens (LANTERN_GRANT_TTL): a worker that did not answer is left in peace for
 that time, and after it the run is looked for again. One that refused says itself for how long, or for as long."""
@@ -124,7 +127,10 @@ class Sweep:
                     await self._journal.defer_run(orphan.run_id, None)
                     return _End.DEFERRED
                 case Untaken.NO_ROOM:
-                    await self._defer(orphan.run_id)
+                    await self._defer(orphan.run_id, self._jittered_s())
+                    return _End.DEFERRED
+                case Untaken.ONLY_FAILED:
+                    await self._defer(orphan.run_id, CODE_FIX_S)
                     return _End.DEFERRED
                 case Worker() as worker:
                     return await self._hand_over(orphan, worker)
@@ -153,7 +159,7 @@ class Sweep:
             if error.reason not in REFUSALS or not await self._give_back(orphan, worker, epoch):
                 # Whether a lost call arrived does not matter: either the run is opened, or the grant expires.
                 self._look_again(GRANT_S + self._jittered_s())
-            await self._defer(orphan.run_id)
+            await self._defer(orphan.run_id, self._jittered_s())
             return _End.DEFERRED
         log.info("run handed over", extra={"action": "handed_over", **ids})
         return _End.PLACED
@@ -172,8 +178,7 @@ class Sweep:
             return error.reason == reasons.LEASE_LOST  # by a later lease: nothing is left to expire
         return True
 
-    async def _defer(self, run_id: str) -> None:
-        delay_s = self._jittered_s()
+    async def _defer(self, run_id: str, delay_s: float) -> None:
         self._look_again(delay_s)
         await self._journal.defer_run(run_id, delay_s)
 

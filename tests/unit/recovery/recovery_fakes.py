@@ -13,8 +13,17 @@ from lantern_recovery.domain.worker import Worker
 AWAY = LanternError(reasons.UNAVAILABLE, "away")
 
 
-def orphan(number: int = 1, *, agent: str = "order", digest: str = "d1", tenant: str = "default") -> Orphan:
-    return Orphan(run_id=f"run-{number}", tenant_id=tenant, agent_name=agent, agent_digest=digest, reason="crash")
+def orphan(
+    number: int = 1, *, agent: str = "order", digest: str = "d1", tenant: str = "default", failed: str = ""
+) -> Orphan:
+    return Orphan(
+        run_id=f"run-{number}",
+        tenant_id=tenant,
+        agent_name=agent,
+        agent_digest=digest,
+        reason="crash",
+        failed_digest=failed,
+    )
 
 
 def worker(
