@@ -143,6 +143,10 @@ class Sweep:
             )
             self._look_again(self._jittered_s())
             return _End.DEFERRED
+        except Exception:
+            log.exception("run not placed", extra={"action": "not_placed", "run_id": orphan.run_id})
+            self._look_again(self._jittered_s())
+            return _End.DEFERRED
 
     async def _hand_over(self, orphan: Orphan, worker: Worker) -> _End:
         epoch = await self._journal.acquire_lease(orphan, worker)

@@ -58,7 +58,7 @@ class FakeJournal:
     give_back_error: LanternError | None = None
     calls: list[str] = field(default_factory=list[str])
     list_errors: list[Exception] = field(default_factory=list[Exception])
-    acquire_errors: dict[str, LanternError] = field(default_factory=dict[str, LanternError])
+    acquire_errors: dict[str, Exception] = field(default_factory=dict[str, Exception])
     defer_error: LanternError | None = None
     watches: list[list[str]] = field(default_factory=list[list[str]])
     passes_inside: int = 0

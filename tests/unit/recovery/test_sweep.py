@@ -188,6 +188,15 @@ async def test_a_refusal_for_one_run_does_not_spoil_the_others():
     assert report.again_s is not None
 
 
+async def test_a_fault_of_ours_with_one_run_does_not_spoil_the_others():
+    journal = FakeJournal(orphans=[orphan(n) for n in range(1, 4)], workers=[worker("w1")])
+    journal.acquire_errors = {"run-1": ValueError("not foreseen")}
+    bench = Bench(journal)
+    report = await bench.sweep.run_pass()
+    assert counts(report) == (3, 2, 0, 1)
+    assert report.again_s == pytest.approx(1.25)
+
+
 async def test_an_error_of_the_deferral_itself_is_survived():
     bench = Bench(FakeJournal(orphans=[orphan()], workers=[], defer_error=AWAY))
     assert counts(await bench.sweep.run_pass()) == (1, 0, 0, 1)
