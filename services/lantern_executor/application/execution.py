@@ -20,6 +20,7 @@ from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 from lantern_kernel.replay import StepWork
 from lantern_kernel.retry import Failure
+from lantern_kernel.texts import printable
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class StepExecution:
         if isinstance(end, Completed):
             delivered, result = True, end.output
         elif isinstance(end, Failure) and end.outcome == "not_executed" and not work.key_frozen:
-            facts = {"code": failures.printable(end.code), "message": failures.printable(end.message)}
+            facts = {"code": printable(end.code), "message": printable(end.message)}
             delivered, result = False, json.dumps(facts).encode()
         else:
             return
