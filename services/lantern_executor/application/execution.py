@@ -45,6 +45,10 @@ class StepExecution:
         Raises:
             LanternError: Its claim could not be made, or the lease is not ours any more; nothing was dispatched.
         """
+        async with call.room():  # the wait for it comes before the last look at the lease, and is no time of the step's
+            return await self._execute(work, call, context)
+
+    async def _execute(self, work: StepWork, call: StepCall, context: StepContext) -> StepEnd:
         command = work.command
         if not command.claim:
             await self._be_sure()
@@ -68,11 +72,11 @@ class StepExecution:
     async def _run(self, work: StepWork, call: StepCall, context: StepContext) -> Completed | Failure:
         timeout_ms = work.command.timeout_ms
         if timeout_ms is None:
-            return await call(context)
+            return await call.run(context)
         scope = asyncio.timeout(timeout_ms / 1_000)
         try:
             async with scope:
-                return await call(context)
+                return await call.run(context)
         except TimeoutError:
             if not scope.expired():
                 raise

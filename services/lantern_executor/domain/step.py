@@ -1,6 +1,7 @@
 """One step as something to execute: what its code is told, and how it can end."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 
 from lantern_kernel.retry import Failure
@@ -44,8 +45,15 @@ class Undecided:
 
 StepEnd = Completed | Failure | Undecided
 
-StepCall = Callable[[StepContext], Awaitable[Completed | Failure]]
-"""Executes one attempt. Whatever the user's code does is an end; only cancellation is raised."""
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepCall:
+    """The code of one step, to be called."""
+
+    # Executes one attempt, at once. Whatever the user's code does is an end; only cancellation is raised.
+    run: Callable[[StepContext], Awaitable[Completed | Failure]]
+    # What it needs to be executed at once, such as a thread: entered before, perhaps after a wait, and left at the end.
+    room: Callable[[], AbstractAsyncContextManager[object]] = nullcontext[None]
 
 
 CLAIM_NONCE_BYTES = 16
