@@ -29,7 +29,8 @@ CODE_FIX_S = 30.0
 
 GRANT_S = 5.0
 """How long a grant lasts that no executor opens (LANTERN_GRANT_TTL): a worker that did not answer is left in peace for
-that time, and after it the run is looked for again. One that refused says itself for how long, or for as long."""
+that time, and after it the run is looked for again. One that says itself for how long it is busy is left in peace for
+that and the longest deferral, so that the run that it refused meets the other workers first."""
 
 REFUSALS = frozenset({reasons.EXECUTOR_BUSY, reasons.AGENT_NOT_FOUND, reasons.LEASE_LOST, reasons.INVALID_FIELD})
 """Answers of an executor after which it is certain that it has not taken the run and will not. Every other error, a
@@ -159,7 +160,8 @@ class Sweep:
             await self._executors.drive(orphan, worker, epoch)
         except LanternError as error:
             log.warning("executor did not take the run", extra={"action": "drive", "reason": error.reason, **ids})
-            self._avoided[worker.worker_id] = self._sources.monotonic_s() + (error.retry_after_s or GRANT_S)
+            avoided_s = GRANT_S if error.retry_after_s is None else error.retry_after_s + DEFER_S_MAX
+            self._avoided[worker.worker_id] = self._sources.monotonic_s() + avoided_s
             if error.reason not in REFUSALS or not await self._give_back(orphan, worker, epoch):
                 # Whether a lost call arrived does not matter: either the run is opened, or the grant expires.
                 self._look_again(GRANT_S + self._jittered_s())

@@ -10,7 +10,7 @@ from recovery_fakes import AWAY, FakeExecutors, FakeJournal, FakeSources, orphan
 
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
-from lantern_recovery.application.sweep import GRANT_S, PASS_RUNS_MAX, REFUSALS, PassReport, Sweep
+from lantern_recovery.application.sweep import DEFER_S_MAX, GRANT_S, PASS_RUNS_MAX, REFUSALS, PassReport, Sweep
 
 
 class Bench:
@@ -144,12 +144,25 @@ async def test_a_refused_run_that_has_ended_is_left_alone():
     assert bench.journal.deferred == []
 
 
-async def test_a_busy_worker_is_asked_again_when_it_said():
+async def test_a_run_that_a_busy_worker_refused_meets_the_others_first():
+    bench = Bench(FakeJournal(orphans=[orphan(1)], workers=[worker("w1"), worker("w2", leases=9)]))
+    bench.sources.chance = 0.999999
+    bench.executors.refusing = {"w1": LanternError(reasons.EXECUTOR_BUSY, "full", retry_after_s=1.0)}
+    await bench.sweep.run_pass()
+    (_, delay_s) = bench.journal.deferred[0]
+    assert delay_s is not None
+    bench.sources.now_s += delay_s + 0.5
+    bench.journal.orphans = [orphan(1)]
+    await bench.sweep.run_pass()
+    assert bench.executors.driven == [("run-1", "w2", 7)]
+
+
+async def test_a_busy_worker_is_asked_again_soon_after_it_said():
     bench = Bench(FakeJournal(orphans=[orphan(1)], workers=[worker("w1")]))
     bench.executors.refusing = {"w1": LanternError(reasons.EXECUTOR_BUSY, "full", retry_after_s=1.0)}
     await bench.sweep.run_pass()
     bench.executors.refusing = {}
-    bench.sources.now_s += 1.0
+    bench.sources.now_s += 1.0 + DEFER_S_MAX
     bench.journal.orphans = [orphan(1)]
     await bench.sweep.run_pass()
     assert bench.executors.driven == [("run-1", "w1", 7)]
