@@ -21,7 +21,7 @@ from lantern_executor.adapters.journal import GrpcJournal
 from lantern_executor.adapters.programs import WorkflowPrograms
 from lantern_executor.adapters.session import Session, WorkerIdentity
 from lantern_executor.adapters.sources import SystemSources
-from lantern_executor.adapters.steps import LocalStepRunner, http_session
+from lantern_executor.adapters.steps import THREADS_DEFAULT, LocalStepRunner, http_session
 from lantern_executor.application.executor import Executor
 from lantern_executor.servicer import ExecutorServicer
 from lantern_executor.settings import KNOWN, OF_OTHERS, Settings
@@ -31,9 +31,6 @@ from lantern_serving.server import Server, exit_with_parent, run_until_signal
 from lantern_serving.settings import unknown_settings
 
 log = logging.getLogger("lantern_executor")
-
-STEP_THREADS = 64
-"""Functions of the user's that are not async and run at once; more of them wait for a thread."""
 
 THREAD_PREFIX = "step"
 THREADS_END_S = 0.1
@@ -73,9 +70,9 @@ def _refuse(message: str) -> Never:
 
 async def serve(settings: Settings, definitions: Mapping[str, registry.Definition]) -> None:
     """Serves until a signal comes, then drains."""
-    threads = ThreadPoolExecutor(STEP_THREADS, thread_name_prefix=THREAD_PREFIX)
+    threads = ThreadPoolExecutor(THREADS_DEFAULT, thread_name_prefix=THREAD_PREFIX)
     asyncio.get_running_loop().set_default_executor(threads)
-    runner = LocalStepRunner(http_session)
+    runner = LocalStepRunner(http_session, THREADS_DEFAULT)
     programs = WorkflowPrograms(definitions, runner)
     identity = WorkerIdentity(
         worker_id=f"executor-{uuid.uuid4().hex}", capacity=settings.capacity, offers=programs.offers()

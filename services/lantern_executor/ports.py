@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from lantern_executor.domain.run import CreatedRun, InboxEntry, Offer, OpenedRun, Run, StartRequest
+from lantern_executor.domain.run import CreatedRun, HandBack, InboxEntry, Offer, OpenedRun, Run, StartRequest
 from lantern_executor.domain.step import SideEffect, StepCall, StepContext
 from lantern_executor.domain.tail import Append
 from lantern_kernel.commands import Command
@@ -32,7 +32,7 @@ class JournalPort(Protocol):
         ...
 
     def on_return(self, listener: Callable[[], None]) -> None:
-        """Names who is told that the session stands again after it was broken: leases may have been lost meanwhile."""
+        """Names who is told that the session is trusted again after it was broken or silent: leases may be lost."""
         ...
 
     async def set_draining(self) -> None:
@@ -59,12 +59,15 @@ class JournalPort(Protocol):
         """All entries after a number."""
         ...
 
-    async def release_lease(self, run_id: str, epoch: int) -> None:
+    async def release_lease(self, run_id: str, epoch: int, cause: HandBack) -> None:
         """Hands a run back; raises LEASE_LOST where it is another's by now."""
         ...
 
-    async def claim_side_effect(self, context: StepContext, sink: str) -> SideEffect:
-        """Claims one delivery before it is dispatched (SPEC E4)."""
+    async def claim_side_effect(self, context: StepContext, sink: str, nonce: bytes) -> SideEffect:
+        """Claims one delivery before it is dispatched (SPEC E4).
+
+        `nonce`, made once per claim, tells a repeat after a lost answer from another's claim.
+        """
         ...
 
     async def settle_side_effect(self, context: StepContext, *, delivered: bool, result: bytes) -> None:

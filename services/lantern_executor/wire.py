@@ -7,7 +7,7 @@ from lantern.api.executor.v1 import executor_service_pb2 as executor_pb
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import run_pb2
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
-from lantern_executor.domain.run import CreatedRun, InboxEntry, Offer, OpenedRun, Run, StartRequest
+from lantern_executor.domain.run import CreatedRun, HandBack, InboxEntry, Offer, OpenedRun, Run, StartRequest
 from lantern_executor.domain.step import SideEffect
 from lantern_executor.domain.tail import Append
 from lantern_kernel.event import Event
@@ -167,6 +167,15 @@ def from_append(append_id: int, append: Append) -> worker_pb.Append:
         ],
         consumed_inbox_number=append.consumed_inbox_number,
     )
+
+
+def from_hand_back(cause: HandBack) -> worker_pb.ReleaseLeaseRequest.Cause:
+    """Why a run is handed back."""
+    match cause:
+        case HandBack.DRAIN:
+            return worker_pb.ReleaseLeaseRequest.CAUSE_DRAIN
+        case HandBack.FAULT:
+            return worker_pb.ReleaseLeaseRequest.CAUSE_FAULT
 
 
 def from_offers(offers: Iterable[Offer]) -> list[worker_pb.AgentOffer]:

@@ -71,8 +71,6 @@ class StepWork:
     key_frozen: bool
     # The idempotency key.
     key: str
-    # Whether this attempt was begun before under an earlier lease, with unknown outcome (the crash point).
-    is_reexecution: bool
     # Not before this time (what is left of a back-off); None for at once.
     not_before_us: int | None
 
@@ -398,7 +396,6 @@ class Replay:
             key_attempt=machine.key_attempt,
             key_frozen=machine.is_frozen or is_again,
             key=idempotency_key(scope_id, command.step_id, machine.key_attempt),
-            is_reexecution=is_again,
             not_before_us=machine.not_before_us if machine.state == "backing_off" else None,
         )
 

@@ -23,6 +23,10 @@ class Journal(Protocol):
         """Grants the run's lease to the worker's session: its epoch, or None where somebody else was first."""
         ...
 
+    async def release_refused(self, orphan: Orphan, worker: Worker, epoch: int) -> None:
+        """Gives back a lease that its worker has said not to take. Never to be called while it may still take it."""
+        ...
+
     async def defer_run(self, run_id: str, delay_s: float | None) -> None:
         """Sets a run aside for a while, or, where `delay_s` is None, until a live worker offers its agent."""
         ...

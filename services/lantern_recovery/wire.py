@@ -3,6 +3,7 @@
 from lantern.api.executor.v1 import executor_service_pb2 as executor_pb
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import recovery_service_pb2 as journal_recovery_pb
+from lantern.api.journal.v1 import worker_service_pb2 as journal_worker_pb
 from lantern.api.recovery.v1 import recovery_service_pb2 as recovery_pb
 from lantern_recovery.application.sweep import PassReport
 from lantern_recovery.domain.orphan import Orphan
@@ -17,6 +18,7 @@ def orphan(message: journal_recovery_pb.Orphan) -> Orphan:
         agent_name=message.agent_name,
         agent_digest=message.agent_digest,
         reason=message.reason,
+        failed_digest=message.failed_digest,
     )
 
 
@@ -39,6 +41,16 @@ def acquire_request(orphan: Orphan, worker: Worker) -> journal_recovery_pb.Acqui
         run_id=orphan.run_id,
         lease_target=journal_pb.LeaseTarget(worker_id=worker.worker_id, session_number=worker.session_number),
         reason=orphan.reason,
+    )
+
+
+def release_request(orphan: Orphan, worker: Worker, epoch: int) -> journal_worker_pb.ReleaseLeaseRequest:
+    """Gives back a lease that its worker refused."""
+    return journal_worker_pb.ReleaseLeaseRequest(
+        run_id=orphan.run_id,
+        epoch=epoch,
+        worker_id=worker.worker_id,
+        cause=journal_worker_pb.ReleaseLeaseRequest.CAUSE_REFUSED,
     )
 
 

@@ -16,8 +16,8 @@ from lantern.api.journal.v1 import journal_service_pb2_grpc as journal_grpc
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
 from lantern.api.journal.v1 import worker_service_pb2_grpc as worker_grpc
 from lantern_executor import wire
-from lantern_executor.adapters.session import Session
-from lantern_executor.domain.run import CreatedRun, InboxEntry, OpenedRun, StartRequest
+from lantern_executor.adapters.session import REPEATABLE, Session
+from lantern_executor.domain.run import CreatedRun, HandBack, InboxEntry, OpenedRun, StartRequest
 from lantern_executor.domain.step import SideEffect, StepContext
 from lantern_executor.domain.tail import Append
 from lantern_kernel import reasons
@@ -41,8 +41,6 @@ OPENS_AT_ONCE = 32
 
 BACKOFF_S_MIN = 0.05
 BACKOFF_S_MAX = 1.0
-
-_REPEATABLE = frozenset({reasons.UNAVAILABLE, reasons.UNKNOWN_OUTCOME, reasons.DEADLINE_EXCEEDED})
 
 
 class GrpcJournal:
@@ -105,7 +103,7 @@ class GrpcJournal:
 
         # Between two streams of our session there is none; the next one is only moments away.
         async with self._opening:
-            return wire.to_opened(await _answered(call, repeatable=_REPEATABLE | {reasons.SESSION_NOT_ATTACHED}))
+            return wire.to_opened(await _answered(call, repeatable=REPEATABLE | {reasons.SESSION_NOT_ATTACHED}))
 
     async def list_events(self, run_id: str, after_seq: int) -> Sequence[Event]:
         """See JournalPort."""
@@ -123,12 +121,14 @@ class GrpcJournal:
                 return entries
             request.page_token = page.next_page_token
 
-    async def release_lease(self, run_id: str, epoch: int) -> None:
+    async def release_lease(self, run_id: str, epoch: int, cause: HandBack) -> None:
         """See JournalPort."""
-        request = worker_pb.ReleaseLeaseRequest(run_id=run_id, epoch=epoch, worker_id=self.worker_id)
+        request = worker_pb.ReleaseLeaseRequest(
+            run_id=run_id, epoch=epoch, worker_id=self.worker_id, cause=wire.from_hand_back(cause)
+        )
         await _answered(lambda: self._worker.ReleaseLease(request), RELEASE_BOUND_S)
 
-    async def claim_side_effect(self, context: StepContext, sink: str) -> SideEffect:
+    async def claim_side_effect(self, context: StepContext, sink: str, nonce: bytes) -> SideEffect:
         """See JournalPort."""
         request = worker_pb.ClaimSideEffectRequest(
             key=context.key,
@@ -137,6 +137,7 @@ class GrpcJournal:
             epoch=context.epoch,
             sink=sink,
             worker_id=self.worker_id,
+            nonce=nonce,
         )
         return wire.to_side_effect(await _answered(lambda: self._worker.ClaimSideEffect(request)))
 
@@ -153,7 +154,7 @@ class GrpcJournal:
 
 
 async def _answered(
-    call: Callable[[], Awaitable[T]], bound_s: float = DRIVE_BOUND_S, repeatable: frozenset[str] = _REPEATABLE
+    call: Callable[[], Awaitable[T]], bound_s: float = DRIVE_BOUND_S, repeatable: frozenset[str] = REPEATABLE
 ) -> T:
     """What a call returns, made again where the journal could not be reached or its answer was lost."""
     until_s, backoff_s = monotonic() + bound_s, BACKOFF_S_MIN
@@ -164,5 +165,12 @@ async def _answered(
             error = status.to_error(problem)
             if error.reason not in repeatable or monotonic() + backoff_s > until_s:
                 raise error from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # By grpc.aio, which tells a lost connection so at times: nobody wants us to end.
+            if monotonic() + backoff_s > until_s:
+                raise LanternError(reasons.UNAVAILABLE, "the call was cancelled") from None
         await asyncio.sleep(backoff_s)
         backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)

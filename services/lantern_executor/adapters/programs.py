@@ -1,6 +1,7 @@
 """Workflow code as programs: the definitions that were loaded, each run of them in its host."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Protocol
 
@@ -18,6 +19,10 @@ from lantern_kernel.retry import Failure
 
 class StepRunner(Protocol):
     """Executes what a step consists of."""
+
+    def room(self, call: HostedCall) -> AbstractAsyncContextManager[object]:
+        """What is needed to execute it at once."""
+        ...
 
     async def run(self, call: HostedCall, context: StepContext) -> Completed | Failure:
         """Executes one attempt; only cancellation is raised."""
@@ -46,7 +51,8 @@ class HostedProgram:
 
     def step_call(self, step_id: str) -> StepCall:
         """See Program."""
-        return partial(self._runner.run, self._host.step_call(step_id))
+        call = self._host.step_call(step_id)
+        return StepCall(run=partial(self._runner.run, call), room=partial(self._runner.room, call))
 
     def close(self) -> None:
         """See Program."""

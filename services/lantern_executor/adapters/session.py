@@ -22,6 +22,7 @@ from lantern.api.journal.v1 import worker_service_pb2_grpc as pb_grpc
 from lantern_executor import wire
 from lantern_executor.domain.run import Offer
 from lantern_executor.domain.tail import Append
+from lantern_executor.domain.trust import Trust
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 from lantern_serving import channels, status
@@ -36,10 +37,6 @@ PING_INTERVAL_S = 1.0
 PINGS_PER_SILENCE = 10
 """At least; a journal with a shorter patience than usual is pinged more often."""
 
-TRUST_SHARE = 0.9
-"""SPEC L3: no step is begun this share of the journal's patience (10 s unless set otherwise) after the last answered
-ping was sent: by then nobody else can have been granted our leases."""
-
 ATTACH_TIMEOUT_S = 5.0
 BACKOFF_S_MIN = 0.02
 BACKOFF_S_MAX = 1.0
@@ -49,7 +46,8 @@ STABLE_S = 1.0
 REPEAT_DELAY_S = 0.2
 """Before an append goes out again that the journal could neither take nor refuse."""
 
-_REPEATABLE = frozenset({reasons.UNAVAILABLE, reasons.UNKNOWN_OUTCOME, reasons.DEADLINE_EXCEEDED})
+REPEATABLE = frozenset({reasons.UNAVAILABLE, reasons.UNKNOWN_OUTCOME, reasons.DEADLINE_EXCEEDED})
+"""Answers that leave open whether the journal did what it was asked, or say that it could not just then."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,18 +81,10 @@ class _Stream:
     sent: dict[int, tuple[_Waiting, list[int]]] = field(default_factory=dict[int, tuple[_Waiting, list[int]]])
     # Messages with answers due.
     messages: int = 0
-    # When each unanswered ping was sent (monotonic seconds).
-    pings: dict[int, float] = field(default_factory=dict[int, float])
     # The ping that the next message takes along; 0 for none.
     ping_due: int = 0
-    # When the last answered ping was sent.
-    answered_s: float
-    # Silence after which the journal gives our leases away.
-    silence_s: float = 10.0
-
-    def is_trusted(self) -> bool:
-        """Whether a step may be begun."""
-        return monotonic() - self.answered_s < TRUST_SHARE * self.silence_s
+    # What its pings prove.
+    trust: Trust
 
 
 class Session:
@@ -148,7 +138,7 @@ class Session:
 
     def trusted(self) -> bool:
         """SPEC L3: the stream is attached and the last answered ping was sent lately."""
-        return self._stream is not None and self._stream.is_trusted()
+        return self._stream is not None and self._stream.trust.holds(monotonic())
 
     async def wait_trusted(self) -> None:
         """Returns as soon as `trusted` holds."""
@@ -168,10 +158,8 @@ class Session:
         while True:
             self._reattach.clear()
             began_s = monotonic()
-            channel = channels.connect(self._journal_address)
             try:
-                async with self._attach(channel) as stream:
-                    await self._serve(stream)
+                await self._serve_one_stream()
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
@@ -179,12 +167,24 @@ class Session:
                 self._note_broken("the call was cancelled")  # by grpc.aio, which tells a lost connection so at times
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError, LanternError) as error:
                 self._note_broken(error.code().name if isinstance(error, grpc.aio.AioRpcError) else str(error))
-            finally:
-                await channel.close()
+            except Exception:
+                # A fault of ours, or of the library's: a session that gave up would strand every run of this process.
+                log.exception(
+                    "session failed", extra={"action": "session_failed", "worker_id": self.identity.worker_id}
+                )
+                self._note_broken("see session_failed")
             if monotonic() - began_s > STABLE_S:
                 backoff_s = BACKOFF_S_MIN
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+
+    async def _serve_one_stream(self) -> None:
+        channel = channels.connect(self._journal_address)
+        try:
+            async with self._attach(channel) as stream:
+                await self._serve(stream)
+        finally:
+            await channel.close()
 
     def _note_broken(self, cause: str) -> None:
         self._is_broken = self._attached.is_set()
@@ -203,7 +203,7 @@ class Session:
         """An attached stream; when it is left, what it has not answered waits to be sent again."""
         identity = self.identity
         call = pb_grpc.JournalWorkerServiceStub(channel).Session()
-        stream = _Stream(call=call, answered_s=monotonic())  # pyright: ignore[reportArgumentType] - types-grpcio says less
+        stream = _Stream(call=call, trust=Trust(monotonic()))  # pyright: ignore[reportArgumentType] - types-grpcio says less
         try:
             async with asyncio.timeout(ATTACH_TIMEOUT_S):
                 attach = pb.Attach(
@@ -218,7 +218,7 @@ class Session:
             if not isinstance(first, pb.SessionResponse) or not first.HasField("attached"):
                 raise LanternError(reasons.SESSION_NOT_ATTACHED, "the journal ended the stream without attaching it")
             self.number = first.attached.session_number
-            stream.silence_s = first.attached.silence.ToNanoseconds() / 1e9 or stream.silence_s
+            stream.trust.silence_s = first.attached.silence.ToNanoseconds() / 1e9 or stream.trust.silence_s
             self._stream = stream
             self._attached.set()
             self._trust.set()
@@ -273,11 +273,17 @@ class Session:
             if waiting.answer.done():
                 self._ready.popleft()
                 continue
-            size += waiting.append.size_bytes
-            if due[0] and size > MESSAGE_BYTES_MAX:
+            if due[0] and size + waiting.append.size_bytes > MESSAGE_BYTES_MAX:
                 break
+            try:
+                message.appends.append(wire.from_append(waiting.append_id, waiting.append))
+            except Exception as error:
+                # Only this one cannot be said, and never will be: the others go on.
+                self._ready.popleft()
+                waiting.answer.set_exception(LanternError(reasons.INTERNAL, f"an append cannot be encoded: {error!r}"))
+                continue
             self._ready.popleft()
-            message.appends.append(wire.from_append(waiting.append_id, waiting.append))
+            size += waiting.append.size_bytes
             stream.sent[waiting.append_id] = (waiting, due)
             due[0] += 1
         stream.messages += bool(due[0])
@@ -291,10 +297,11 @@ class Session:
             for result in message.results:
                 self._settle(stream, result)
             if message.pong:
-                sent_s = stream.pings.pop(message.pong, None)
-                if sent_s is not None:
-                    stream.answered_s = max(stream.answered_s, sent_s)
-                    self._trust.set()
+                was_trusted = self.trusted()
+                stream.trust.pong(message.pong)
+                self._trust.set()
+                if self.trusted() and not was_trusted:
+                    self.return_listener()  # a silence as long as that may have cost leases, too
             if message.inbox_run_ids:
                 self.inbox_listener(message.inbox_run_ids)
             if message.move:
@@ -303,6 +310,7 @@ class Session:
                 self._work.set()
 
     def _settle(self, stream: _Stream, result: pb.AppendResult) -> None:
+        error = status.from_status(result.error) if result.HasField("error") else None  # before anything is changed
         waiting, due = stream.sent.pop(result.append_id, (None, [0]))
         if waiting is None:
             return
@@ -311,11 +319,9 @@ class Session:
             stream.messages -= 1
         if waiting.answer.done():
             return
-        if not result.HasField("error"):
+        if error is None:
             waiting.answer.set_result(None)
-            return
-        error = status.from_status(result.error)
-        if error.reason in _REPEATABLE:
+        elif error.reason in REPEATABLE:
             asyncio.get_running_loop().call_later(REPEAT_DELAY_S, self._repeat, waiting)
         else:
             waiting.answer.set_exception(error)
@@ -326,12 +332,13 @@ class Session:
 
     async def _ping(self, stream: _Stream) -> None:
         """A ping a second; ends the stream where none was answered for as long as the journal bears silence."""
-        interval_s = min(PING_INTERVAL_S, stream.silence_s / PINGS_PER_SILENCE)
+        interval_s = min(PING_INTERVAL_S, stream.trust.silence_s / PINGS_PER_SILENCE)
         while True:
             now_s = monotonic()
-            if now_s - stream.answered_s > stream.silence_s:
+            if stream.trust.is_silent(now_s):
                 raise LanternError(reasons.UNAVAILABLE, "the journal does not answer pings")
             number = next(self._pings)
-            stream.pings[number], stream.ping_due = now_s, number
+            stream.trust.ping(number, now_s)
+            stream.ping_due = number
             self._work.set()
             await asyncio.sleep(interval_s)

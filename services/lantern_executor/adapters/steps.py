@@ -1,8 +1,10 @@
 """Executes the attempts of steps: functions of the user's, and HTTP requests over one shared session (SPEC E2, E3)."""
 
 import asyncio
+import inspect
 import socket
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import assert_never
 
 import aiohttp
@@ -14,6 +16,9 @@ from lantern_kernel import reasons, sinks
 from lantern_kernel.bounds import PAYLOAD_INLINE_BYTES_MAX
 from lantern_kernel.errors import InvalidField, LanternError
 from lantern_kernel.retry import CLASS_OF_STEP_TYPE, Failure
+
+THREADS_DEFAULT = 64
+"""Functions of the user's that are not async and run at once; more of them wait for a thread."""
 
 KEY_HEADER = "Idempotency-Key"
 EPOCH_HEADER = "Lantern-Epoch"
@@ -29,16 +34,24 @@ class LocalStepRunner:
 
     Args:
         http: Makes the session that all requests share; called at the first request.
+        threads: How many functions that are not async run at once; as many threads the loop's default executor has.
     """
 
-    def __init__(self, http: Callable[[], aiohttp.ClientSession]) -> None:
+    def __init__(self, http: Callable[[], aiohttp.ClientSession], threads: int = THREADS_DEFAULT) -> None:
         self._make_http = http
+        self._threads = asyncio.Semaphore(threads)
         self._http: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
         """Closes the connections."""
         if self._http is not None:
             await self._http.close()
+
+    def room(self, call: StepCall) -> AbstractAsyncContextManager[object]:
+        """A thread, where the call needs one; entered in the order of asking."""
+        if isinstance(call, FunctionCall) and not inspect.iscoroutinefunction(call.fn):
+            return self._threads
+        return nullcontext()
 
     async def run(self, call: StepCall, context: StepContext) -> Completed | Failure:
         """Executes one attempt. Whatever the user's code does is an end; only our own cancellation is raised."""

@@ -33,6 +33,7 @@ from lantern_kernel.replay import (
     Work,
 )
 from lantern_kernel.retry import CLASS_OF_STEP_TYPE, Failure, GiveUp
+from lantern_kernel.texts import printable
 
 STAY_US = 10_000_000
 """A wait up to this stays with the driver; a longer one parks the run (SPEC L8)."""
@@ -290,7 +291,7 @@ class Course:
 
     def _park_for_code_fix(self, error: NonDeterminism) -> None:
         details = {"digest": self._program.digest, **{key: str(value) for key, value in error.facts().items()}}
-        facts = RunErrorFacts(code=error.reason, message=failures.printable(error.message), details=details)
+        facts = RunErrorFacts(code=error.reason, message=printable(error.message), details=details)
         self._end(
             self._new(kinds.NONDETERMINISM_DETECTED, payloads.pack(error.facts())),
             self._new(kinds.RUN_PARKED, ParkFacts(waiting_on="code_fix", error=facts).pack()),

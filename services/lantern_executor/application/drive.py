@@ -10,7 +10,7 @@ import logging
 
 from lantern_executor.application.course import Course
 from lantern_executor.application.execution import StepExecution
-from lantern_executor.domain.run import CreatedRun, OpenedRun
+from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun
 from lantern_executor.domain.step import StepContext, StepEnd
 from lantern_executor.domain.tail import Tail, cut
 from lantern_executor.ports import JournalPort, Program, ProgramsPort, Sources
@@ -21,16 +21,13 @@ from lantern_kernel.replay import StepWork
 
 log = logging.getLogger(__name__)
 
-CRASH_DELAY_S = 1.0
-"""Between the failure of a drive itself and handing its run back, so that no fault becomes a hot loop."""
-
 RELEASE_RETRY_S = 1.0
 """Between tries to hand a run back: under a live session nobody else could take it, so it has to succeed."""
 
 STOP_WAIT_S = 1.0
 """How long cancelled steps may take to notice; what user code still does after that is refused by the fence."""
 
-_GONE = frozenset({reasons.LEASE_LOST, reasons.RUN_CLOSED, reasons.RUN_NOT_FOUND})
+GONE = frozenset({reasons.LEASE_LOST, reasons.RUN_CLOSED, reasons.RUN_NOT_FOUND})
 """Refusals after which the run is no longer ours, so there is nothing to hand back."""
 
 
@@ -54,12 +51,14 @@ class Drive:
         self._programs = programs
         self._sources = sources
         self._created = created
-        self._execution = StepExecution(journal)
+        self._execution = StepExecution(journal, sources, self._be_sure)
         self._running: dict[asyncio.Task[StepEnd], StepWork] = {}
         self._ended: list[asyncio.Task[StepEnd]] = []
         self._wake = asyncio.Event()
         self._inbox_news = False
-        self._in_doubt = False
+        self._doubts = 0  # raised so far; in doubt while not all of them are answered
+        self._doubts_answered = 0
+        self._asking = asyncio.Lock()
         self._draining = False
         self._clock_offset_us = 0
 
@@ -70,7 +69,7 @@ class Drive:
 
     def lease_in_doubt(self) -> None:
         """We were cut off for a while: the drive has to ask whether its lease is still its own."""
-        self._in_doubt = True
+        self._doubts += 1
         self._wake.set()
 
     def drain(self) -> None:
@@ -80,39 +79,41 @@ class Drive:
 
     async def run(self) -> None:
         """Drives the run for as long as it is ours."""
-        release = False
+        cause: HandBack | None = None
         try:
-            release = await self._drive()
-        except LanternError as error:
-            if error.reason not in _GONE:
-                release = await self._crashed(error)
-            else:
-                log.info("drive ended", extra=self._extra("drive_lost") | {"reason": error.reason})
+            if await self._drive():
+                cause = HandBack.DRAIN
         except Exception as error:
-            release = await self._crashed(error)
+            if self.ended_by(error):
+                cause = HandBack.FAULT
         finally:
             await self._stop_steps()
-        if release:
-            await self._release()
+        if cause is not None:
+            await self.hand_back(cause)
 
-    async def _crashed(self, error: Exception) -> bool:
+    def ended_by(self, error: Exception) -> bool:
+        """Logs what ended the drive; True where the run may still be ours and has to be handed back."""
+        if isinstance(error, LanternError) and error.reason in GONE:
+            log.info("drive ended", extra=self._extra("drive_lost") | {"reason": error.reason})
+            return False
         log.error("drive failed", extra=self._extra("drive_failed"), exc_info=error)
-        await self._stop_steps()
-        await asyncio.sleep(CRASH_DELAY_S)
         return True
 
-    async def _release(self) -> None:
+    async def hand_back(self, cause: HandBack) -> None:
+        """Hands the run back, however long the journal takes to hear of it."""
         while True:
             try:
-                await self._journal.release_lease(self.run_id, self.epoch)
+                await self._journal.release_lease(self.run_id, self.epoch, cause)
             except LanternError as error:
-                if error.reason in _GONE:
+                if error.reason in GONE:
                     return
                 log.warning("hand-back failed", extra=self._extra("release_failed") | {"reason": error.reason})
-                await asyncio.sleep(RELEASE_RETRY_S)
+            except Exception:
+                log.exception("hand-back failed", extra=self._extra("release_failed"))
             else:
-                log.info("run handed back", extra=self._extra("released"))
+                log.info("run handed back", extra=self._extra("released") | {"cause": cause.value})
                 return
+            await asyncio.sleep(RELEASE_RETRY_S)
 
     async def _drive(self) -> bool:
         """Returns whether the run is to be handed back."""
@@ -162,8 +163,8 @@ class Drive:
     async def _live(self, course: Course, tail: Tail, program: Program, workflow_id: str) -> bool:
         while True:
             self._wake.clear()
-            if self._in_doubt:
-                await self._assure_lease()
+            if self._is_in_doubt:
+                await self._ask_for_lease()
             if self._inbox_news:
                 await self._read_inbox(course)
             self._take_ended(course)
@@ -179,15 +180,44 @@ class Drive:
                     return False
                 if course.events or course.ending:
                     continue  # refused for the inbox: decide anew
-                await self._dispatch(course, program, workflow_id)
+            if course.starts and not self._draining:
+                await self._be_sure()
+                if self._draining:
+                    continue  # meanwhile: what was not begun is begun elsewhere
+                self._dispatch(course, program, workflow_id)
             if self._draining and not self._running:
                 return True
             await self._sleep(course.next_due_us)
 
-    async def _assure_lease(self) -> None:
-        """Asks for the lease once more; raises LEASE_LOST where it has gone to another while we were cut off."""
-        self._in_doubt = False
-        await self._journal.open_run(self.run_id, self.epoch)
+    @property
+    def _is_in_doubt(self) -> bool:
+        return self._doubts != self._doubts_answered
+
+    async def _be_sure(self) -> None:
+        """Returns when the lease is certain to be ours; nothing is awaited between the last look and the return.
+
+        Raises:
+            LanternError: LEASE_LOST, it has gone to another.
+        """
+        while not self._journal.trusted() or self._is_in_doubt:
+            if not self._journal.trusted():
+                await self._journal.wait_trusted()
+                self._doubts += 1
+            await self._ask_for_lease()
+
+    async def _ask_for_lease(self) -> None:
+        """Asks for the lease once more; raises LEASE_LOST where it has gone to another while we were cut off.
+
+        A doubt that is raised while the answer is on its way is not answered by it.
+        """
+        async with self._asking:
+            if not self._is_in_doubt:
+                return  # answered to another who asked
+            asked = self._doubts
+            opened = await self._journal.open_run(self.run_id, self.epoch)
+            self._doubts_answered = asked
+        if opened.inbox:
+            self.inbox_arrived()  # its notice may have been lost with the stream
 
     async def _read_inbox(self, course: Course) -> None:
         self._inbox_news = False
@@ -228,15 +258,11 @@ class Drive:
             course.committed(len(events))
         return bool(course.ending)
 
-    async def _dispatch(self, course: Course, program: Program, workflow_id: str) -> None:
-        """Begins the steps whose step_started is committed, if the lease is certain to be ours."""
-        if not course.starts:
-            return
-        if not self._journal.trusted():
-            await self._journal.wait_trusted()
-            self._in_doubt = True
-        if self._in_doubt:
-            await self._assure_lease()
+    def _dispatch(self, course: Course, program: Program, workflow_id: str) -> None:
+        """Begins the steps whose step_started is committed, the lease being certain to be ours.
+
+        Each step makes sure again where it begins: its task runs a little later, and a claim may come before it.
+        """
         for work in course.take_starts():
             context = StepContext(
                 run_id=self.run_id,

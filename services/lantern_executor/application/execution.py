@@ -3,34 +3,58 @@
 import asyncio
 import json
 import logging
+from collections.abc import Awaitable, Callable
 
 from lantern_executor.domain import failures
-from lantern_executor.domain.step import Completed, SideEffect, StepCall, StepContext, StepEnd, Undecided
-from lantern_executor.ports import JournalPort
+from lantern_executor.domain.step import (
+    CLAIM_NONCE_BYTES,
+    Completed,
+    SideEffect,
+    StepCall,
+    StepContext,
+    StepEnd,
+    Undecided,
+)
+from lantern_executor.ports import JournalPort, Sources
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 from lantern_kernel.replay import StepWork
 from lantern_kernel.retry import Failure
+from lantern_kernel.texts import printable
 
 log = logging.getLogger(__name__)
 
 
 class StepExecution:
-    """Executes the steps of one drive."""
+    """Executes the steps of one drive.
 
-    def __init__(self, journal: JournalPort) -> None:
+    Args:
+        journal: Where claims are made and settled.
+        sources: Names each claim.
+        be_sure: Returns while the lease is certain to be ours, or raises; awaited last before anything is dispatched.
+    """
+
+    def __init__(self, journal: JournalPort, sources: Sources, be_sure: Callable[[], Awaitable[None]]) -> None:
         self._journal = journal
+        self._sources = sources
+        self._be_sure = be_sure
 
     async def execute(self, work: StepWork, call: StepCall, context: StepContext) -> StepEnd:
         """How the attempt ended.
 
         Raises:
-            LanternError: Its claim could not be made; nothing was dispatched.
+            LanternError: Its claim could not be made, or the lease is not ours any more; nothing was dispatched.
         """
+        async with call.room():  # the wait for it comes before the last look at the lease, and is no time of the step's
+            return await self._execute(work, call, context)
+
+    async def _execute(self, work: StepWork, call: StepCall, context: StepContext) -> StepEnd:
         command = work.command
         if not command.claim:
+            await self._be_sure()
             return await self._run(work, call, context)
-        effect = await self._journal.claim_side_effect(context, command.sink)
+        nonce = self._sources.random_bytes(CLAIM_NONCE_BYTES)
+        effect = await self._journal.claim_side_effect(context, command.sink, nonce)
         match effect.state:
             case "delivered":
                 return Completed(output=effect.result or b"null")
@@ -40,6 +64,7 @@ class StepExecution:
                 pass
         if not effect.claimed and command.claim != "retry":  # an attempt before this one may have delivered it
             return Undecided(key=context.key) if command.claim == "ask" else Completed(output=b"null")
+        await self._be_sure()  # the claim took its time
         end = await self._run(work, call, context)
         await self._settle(work, end, context)
         return end
@@ -47,11 +72,11 @@ class StepExecution:
     async def _run(self, work: StepWork, call: StepCall, context: StepContext) -> Completed | Failure:
         timeout_ms = work.command.timeout_ms
         if timeout_ms is None:
-            return await call(context)
+            return await call.run(context)
         scope = asyncio.timeout(timeout_ms / 1_000)
         try:
             async with scope:
-                return await call(context)
+                return await call.run(context)
         except TimeoutError:
             if not scope.expired():
                 raise
@@ -65,7 +90,7 @@ class StepExecution:
         if isinstance(end, Completed):
             delivered, result = True, end.output
         elif isinstance(end, Failure) and end.outcome == "not_executed" and not work.key_frozen:
-            facts = {"code": failures.printable(end.code), "message": failures.printable(end.message)}
+            facts = {"code": printable(end.code), "message": printable(end.message)}
             delivered, result = False, json.dumps(facts).encode()
         else:
             return

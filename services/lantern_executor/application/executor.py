@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lantern_executor.application.drive import Drive
-from lantern_executor.domain.run import CreatedRun, StartRequest
+from lantern_executor.domain.notices import EarlyNotices
+from lantern_executor.domain.run import CreatedRun, HandBack, StartRequest
 from lantern_executor.ports import JournalPort, ProgramsPort, Sources
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
@@ -43,6 +44,8 @@ class Executor:
         self._active: dict[str, _Active] = {}
         self._stopping: set[asyncio.Task[None]] = set()
         self._starting: set[asyncio.Task[CreatedRun]] = set()
+        self._early = EarlyNotices()
+        self._returns = 0  # how often the session came back
         self._draining = False
         journal.on_inbox(self._inbox_arrived)
         journal.on_return(self._returned)
@@ -59,6 +62,7 @@ class Executor:
         """
         task = asyncio.create_task(self._start_run(request))
         self._starting.add(task)
+        self._early.begin(task)
         task.add_done_callback(self._started)
         return await asyncio.shield(task)
 
@@ -108,7 +112,7 @@ class Executor:
     async def _release(self, drive: Drive) -> None:
         extra = {"action": "released", "run_id": drive.run_id, "epoch": drive.epoch}
         try:
-            await self._journal.release_lease(drive.run_id, drive.epoch)
+            await self._journal.release_lease(drive.run_id, drive.epoch, HandBack.DRAIN)
         except LanternError as error:
             log.warning("hand-back failed", extra=extra | {"reason": error.reason})
         else:
@@ -116,6 +120,7 @@ class Executor:
 
     async def _start_run(self, request: StartRequest) -> CreatedRun:
         with_lease = request.agent_name in self._offered and self._has_room()
+        returns = self._returns
         created = await self._journal.create_run(request, with_lease=with_lease)
         run = created.run
         if created.epoch:
@@ -123,10 +128,14 @@ class Executor:
         elif with_lease and not created.created and run.state == "RUNNING" and run.run_id not in self._active:
             # Perhaps created by us with a lease, and the answer was lost: opening it tells.
             self._launch(run.run_id, run.epoch, None)
+        active = self._active.get(run.run_id)
+        if active is not None and returns != self._returns:
+            active.drive.lease_in_doubt()  # the session was away between the grant and its answer
         return created
 
     def _started(self, task: "asyncio.Task[CreatedRun]") -> None:
         self._starting.discard(task)
+        self._early.end(task)
         if not task.cancelled():
             task.exception()  # looked at here, too: its caller may be gone
 
@@ -150,6 +159,8 @@ class Executor:
         )
         task = asyncio.create_task(self._run(drive, previous), name=f"drive {run_id}")
         self._active[run_id] = _Active(drive=drive, task=task)
+        if self._early.take(run_id):
+            drive.inbox_arrived()
         if self._draining:
             drive.drain()
 
@@ -166,26 +177,46 @@ class Executor:
         """Stops the drive under the older epoch; False, and nothing is stopped, where the later lease is not ours."""
         try:
             await self._journal.open_run(drive.run_id, drive.epoch)
-        except LanternError as error:
-            log.info("drive ended", extra={"action": "drive_lost", "run_id": drive.run_id, "reason": error.reason})
+        except asyncio.CancelledError:
+            await self._stop(previous)  # whoever ends us ends what we were to replace
+            raise
+        except Exception as error:
+            may_be_ours = drive.ended_by(error)
             if not previous.task.done():
                 self._active[drive.run_id] = previous
                 previous.drive.inbox_arrived()  # what was announced meanwhile went to the wrong one
+            if may_be_ours:
+                previous.drive.lease_in_doubt()
+                await self._hand_back(drive)
             return False
-        self._stopping.add(previous.task)
-        previous.task.cancel()
-        await asyncio.wait([previous.task])
-        self._stopping.discard(previous.task)
+        await self._stop(previous)
         return True
 
+    async def _stop(self, active: _Active) -> None:
+        self._stopping.add(active.task)
+        active.task.add_done_callback(self._stopping.discard)
+        active.task.cancel()
+        await asyncio.wait([active.task])
+
+    async def _hand_back(self, drive: Drive) -> None:
+        """What a drive that never began was granted: under a live session nobody else could take it."""
+        task = asyncio.current_task()
+        assert task is not None, "in the task of the drive"
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
+        await drive.hand_back(HandBack.FAULT)
+
     def _returned(self) -> None:
+        self._returns += 1
         for active in self._active.values():
             active.drive.lease_in_doubt()
 
     def _inbox_arrived(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
             active = self._active.get(run_id)
-            if active is not None:
+            if active is None:
+                self._early.add(run_id)
+            else:
                 active.drive.inbox_arrived()
 
 

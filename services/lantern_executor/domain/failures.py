@@ -6,18 +6,11 @@ from lantern_kernel import reasons
 from lantern_kernel.bounds import EVENT_PAYLOAD_BYTES_MAX
 from lantern_kernel.payloads import RunErrorFacts
 from lantern_kernel.retry import CLASS_OF_STEP_TYPE, Failure
+from lantern_kernel.texts import printable
 
-TEXT_CHARACTERS_MAX = 4_000
 CODE_CHARACTERS_MAX = 200
 
 DETAILS_MAX = 32
-
-
-def printable(text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
-    """`text` as something that JSON can say, cut to a bound: an error message must never be what fails a run."""
-    if len(text) > characters_max:
-        text = text[: characters_max - 3] + "..."
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def printable_error(error: RunErrorFacts) -> RunErrorFacts:

@@ -1,6 +1,7 @@
 """Runs as the executor sees them: what it asks the journal for and what comes back."""
 
 from dataclasses import dataclass
+from enum import Enum
 
 from lantern_kernel.event import Event
 from lantern_kernel.payloads import RunErrorFacts
@@ -46,6 +47,15 @@ class Run:
     last_inbox_number: int
     # The number of leases granted so far.
     epoch: int
+
+
+class HandBack(Enum):
+    """Why a run is handed back before its end."""
+
+    # This process stops; the run can go on elsewhere at once.
+    DRAIN = "drain"
+    # The drive itself failed; the journal lets some time pass, and more each time.
+    FAULT = "fault"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,7 @@
 """One step as something to execute: what its code is told, and how it can end."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 
 from lantern_kernel.retry import Failure
@@ -44,15 +45,25 @@ class Undecided:
 
 StepEnd = Completed | Failure | Undecided
 
-StepCall = Callable[[StepContext], Awaitable[Completed | Failure]]
-"""Executes one attempt. Whatever the user's code does is an end; only cancellation is raised."""
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepCall:
+    """The code of one step, to be called."""
+
+    # Executes one attempt, at once. Whatever the user's code does is an end; only cancellation is raised.
+    run: Callable[[StepContext], Awaitable[Completed | Failure]]
+    # What it needs to be executed at once, such as a thread: entered before, perhaps after a wait, and left at the end.
+    room: Callable[[], AbstractAsyncContextManager[object]] = nullcontext[None]
+
+
+CLAIM_NONCE_BYTES = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SideEffect:
     """What the journal knows of one claimed delivery (SPEC E4)."""
 
-    # True when this very call made the claim.
+    # True when this very call, or one that it repeats, made the claim.
     claimed: bool
     # claimed, delivered or refused.
     state: str

@@ -7,9 +7,9 @@ import grpc
 
 from lantern.api.executor.v1 import executor_service_pb2_grpc as pb_grpc
 from lantern_recovery import wire
+from lantern_recovery.adapters.answers import translated
 from lantern_recovery.domain.orphan import Orphan
 from lantern_recovery.domain.worker import Worker
-from lantern_serving import status
 
 DRIVE_DEADLINE_S = 3.0
 """An executor answers Drive at once; well below the 5 s that an unopened grant lasts."""
@@ -32,10 +32,8 @@ class GrpcExecutors:
         if channel is None:
             channel = self._channels[worker.address] = self._connect(worker.address)
         request = wire.drive_request(orphan, worker, epoch)
-        try:
+        with translated():
             await pb_grpc.ExecutorServiceStub(channel).Drive(request, timeout=DRIVE_DEADLINE_S)
-        except grpc.aio.AioRpcError as error:
-            raise status.to_error(error) from None
 
     async def keep_only(self, addresses: AbstractSet[str]) -> None:
         """See ports.Executors."""

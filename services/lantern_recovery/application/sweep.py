@@ -24,9 +24,17 @@ PASS_RUNS_MAX = 20
 DEFER_S_MIN, DEFER_S_MAX = 0.5, 2.0
 """A run that found no taker is set aside for a time between these, so that replicas do not meet again."""
 
+CODE_FIX_S = 30.0
+"""A run that only code could take that has failed it is set aside for so long: a fix is a matter of minutes."""
+
 GRANT_S = 5.0
-"""How long a grant lasts that no executor opens (LANTERN_GRANT_TTL): a worker that refused or did not answer is left in
-peace for that time, and after it the run is looked for again."""
+"""How long a grant lasts that no executor opens (LANTERN_GRANT_TTL): a worker that did not answer is left in peace for
+that time, and after it the run is looked for again. One that says itself for how long it is busy is left in peace for
+that and the longest deferral, so that the run that it refused meets the other workers first."""
+
+REFUSALS = frozenset({reasons.EXECUTOR_BUSY, reasons.AGENT_NOT_FOUND, reasons.LEASE_LOST, reasons.INVALID_FIELD})
+"""Answers of an executor after which it is certain that it has not taken the run and will not. Every other error, a
+time-out above all, leaves open whether it has: then only the end of the grant may free the run."""
 
 STOPPING = frozenset({reasons.RUN_NOT_FOUND, reasons.RUN_CLOSED})
 """Answers of the journal that mean: there is nothing left to do for this run."""
@@ -120,7 +128,10 @@ class Sweep:
                     await self._journal.defer_run(orphan.run_id, None)
                     return _End.DEFERRED
                 case Untaken.NO_ROOM:
-                    await self._defer(orphan.run_id)
+                    await self._defer(orphan.run_id, self._jittered_s())
+                    return _End.DEFERRED
+                case Untaken.ONLY_FAILED:
+                    await self._defer(orphan.run_id, CODE_FIX_S)
                     return _End.DEFERRED
                 case Worker() as worker:
                     return await self._hand_over(orphan, worker)
@@ -131,6 +142,10 @@ class Sweep:
                 "journal refused",
                 extra={"action": "journal_refused", "run_id": orphan.run_id, "reason": error.reason},
             )
+            self._look_again(self._jittered_s())
+            return _End.DEFERRED
+        except Exception:
+            log.exception("run not placed", extra={"action": "not_placed", "run_id": orphan.run_id})
             self._look_again(self._jittered_s())
             return _End.DEFERRED
 
@@ -144,17 +159,32 @@ class Sweep:
         try:
             await self._executors.drive(orphan, worker, epoch)
         except LanternError as error:
-            # Whether a lost call arrived does not matter: either the run is opened, or the grant expires.
             log.warning("executor did not take the run", extra={"action": "drive", "reason": error.reason, **ids})
-            self._avoided[worker.worker_id] = self._sources.monotonic_s() + GRANT_S
-            self._look_again(GRANT_S + self._jittered_s())
-            await self._defer(orphan.run_id)
+            avoided_s = GRANT_S if error.retry_after_s is None else error.retry_after_s + DEFER_S_MAX
+            self._avoided[worker.worker_id] = self._sources.monotonic_s() + avoided_s
+            if error.reason not in REFUSALS or not await self._give_back(orphan, worker, epoch):
+                # Whether a lost call arrived does not matter: either the run is opened, or the grant expires.
+                self._look_again(GRANT_S + self._jittered_s())
+            await self._defer(orphan.run_id, self._jittered_s())
             return _End.DEFERRED
         log.info("run handed over", extra={"action": "handed_over", **ids})
         return _End.PLACED
 
-    async def _defer(self, run_id: str) -> None:
-        delay_s = self._jittered_s()
+    async def _give_back(self, orphan: Orphan, worker: Worker, epoch: int) -> bool:
+        """Frees a run at once whose worker refused it; False where that failed and the grant has to expire."""
+        try:
+            await self._journal.release_refused(orphan, worker, epoch)
+        except LanternError as error:
+            if error.reason in STOPPING:
+                raise
+            log.warning(
+                "refused lease not given back",
+                extra={"action": "give_back_failed", "run_id": orphan.run_id, "epoch": epoch, "reason": error.reason},
+            )
+            return error.reason == reasons.LEASE_LOST  # by a later lease: nothing is left to expire
+        return True
+
+    async def _defer(self, run_id: str, delay_s: float) -> None:
         self._look_again(delay_s)
         await self._journal.defer_run(run_id, delay_s)
 

@@ -1,8 +1,9 @@
 """Which executor takes which run (SPEC L4, L7).
 
-A worker can take a run of its own tenant whose agent name it offers. The same code (digest) is preferred, since another
-one may meet a non-determinism; among equals the worker with the smallest share of its capacity in use. What is planned
-counts as in use, so that one pass spreads its runs.
+A worker can take a run of its own tenant whose agent name it offers, unless its code is the one whose replay of this
+very run has failed. The same code (digest) as the pinned one is preferred, since another one may meet a
+non-determinism; among equals the worker with the smallest share of its capacity in use. What is planned counts as in
+use, so that one pass spreads its runs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,8 @@ class Untaken(Enum):
 
     # Live workers offer its agent, but none has room now: try again soon.
     NO_ROOM = "no_room"
+    # Live workers offer its agent, but only the code that has failed this run: wait for other code.
+    ONLY_FAILED = "only_failed"
     # No live worker offers its agent: only a worker that does can help.
     NOT_OFFERED = "not_offered"
 
@@ -73,11 +76,15 @@ class _Room:
 
 def _pick(orphan: Orphan, rooms: list[_Room]) -> Worker | Untaken:
     offering = [
-        room for room in rooms if room.worker.tenant_id == orphan.tenant_id and room.worker.offers(orphan.agent_name)
+        room for room in rooms if room.worker.tenant_id == orphan.tenant_id and room.worker.digests(orphan.agent_name)
     ]
     if not offering:
         return Untaken.NOT_OFFERED
-    with_room = [room for room in offering if room.is_open]
+    failed = {orphan.failed_digest} - {""}
+    fit = [room for room in offering if room.worker.digests(orphan.agent_name) - failed]
+    if not fit:
+        return Untaken.ONLY_FAILED
+    with_room = [room for room in fit if room.is_open]
     if not with_room:
         return Untaken.NO_ROOM
     exact = (orphan.agent_name, orphan.agent_digest)

@@ -17,3 +17,5 @@ class Orphan:
     agent_digest: str
     # Why it needs a driver: start, crash, timer, signal or upgrade. Goes into lease_granted.
     reason: str
+    # SHA-256 (hex) of the code whose replay of this run failed last; empty where none did.
+    failed_digest: str = ""

@@ -22,6 +22,6 @@ class Worker:
     # What it can drive: (agent name, digest) pairs.
     agents: frozenset[tuple[str, str]]
 
-    def offers(self, agent_name: str) -> bool:
-        """Whether it can drive some version of that agent."""
-        return any(name == agent_name for name, _ in self.agents)
+    def digests(self, agent_name: str) -> frozenset[str]:
+        """Which versions of that agent it can drive."""
+        return frozenset(digest for name, digest in self.agents if name == agent_name)

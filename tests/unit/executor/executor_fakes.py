@@ -5,6 +5,7 @@ refuse, or to let a worker die before or after an append is committed. Nothing h
 """
 
 import asyncio
+import itertools
 import selectors
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ import lantern
 from lantern import registry
 from lantern_executor.adapters.programs import WorkflowPrograms
 from lantern_executor.adapters.steps import LocalStepRunner
-from lantern_executor.domain.run import CreatedRun, InboxEntry, OpenedRun, Run, StartRequest
+from lantern_executor.domain.run import CreatedRun, HandBack, InboxEntry, OpenedRun, Run, StartRequest
 from lantern_executor.domain.step import SideEffect, StepContext
 from lantern_executor.domain.tail import Append
 from lantern_kernel import chain, kinds, payloads, reasons
@@ -61,17 +62,15 @@ def simulate(main: Coroutine[Any, Any, T]) -> T:
 
 
 class SimulatedSources:
-    """Time of the loop; counted bytes as salt; no jitter."""
+    """Time of the loop; counted bytes, no two workers the same; no jitter."""
 
-    def __init__(self) -> None:
-        self._count = 0
+    _counts = itertools.count(1)
 
     def monotonic_us(self) -> int:
         return round(asyncio.get_running_loop().time() * 1e6)
 
     def random_bytes(self, count: int) -> bytes:
-        self._count += 1
-        return self._count.to_bytes(count, "big")
+        return next(self._counts).to_bytes(count, "big")
 
     def random01(self) -> float:
         return 0.0
@@ -94,6 +93,7 @@ class JournalWorld:
     def __init__(self) -> None:
         self.rows: dict[str, Row] = {}
         self.claims: dict[str, SideEffect] = {}
+        self.nonces: dict[str, bytes] = {}  # key: of the claim that won
         self.requests: dict[str, str] = {}
         self.appends = 0
 
@@ -224,7 +224,7 @@ class FakeJournal:
         self.before: Hook = _nothing
         self.after: Hook = _nothing
         self.appends: list[Append] = []
-        self.released: list[tuple[str, int]] = []
+        self.released: list[tuple[str, int, HandBack]] = []
         self.opens = 0
         self.inbox_listener: Callable[[Sequence[str]], None] = lambda run_ids: None
         self.return_listener: Callable[[], None] = lambda: None
@@ -284,18 +284,19 @@ class FakeJournal:
     async def list_inbox(self, run_id: str, after_number: int) -> Sequence[InboxEntry]:
         return self.world.rows[run_id].inbox[after_number:]
 
-    async def release_lease(self, run_id: str, epoch: int) -> None:
+    async def release_lease(self, run_id: str, epoch: int, cause: HandBack) -> None:
         row = self._held(run_id, epoch)
-        self.released.append((run_id, epoch))
+        self.released.append((run_id, epoch, cause))
         row.holder = ""
         row.run = replace(row.run, state="QUEUED")
 
-    async def claim_side_effect(self, context: StepContext, sink: str) -> SideEffect:
+    async def claim_side_effect(self, context: StepContext, sink: str, nonce: bytes) -> SideEffect:
         self._held(context.run_id, context.epoch)
         known = self.world.claims.get(context.key)
         if known is not None:
-            return replace(known, claimed=False)
+            return replace(known, claimed=self.world.nonces.get(context.key) == nonce)
         self.world.claims[context.key] = SideEffect(claimed=False, state="claimed", result=b"")
+        self.world.nonces[context.key] = nonce
         return SideEffect(claimed=True, state="claimed", result=b"")
 
     async def settle_side_effect(self, context: StepContext, *, delivered: bool, result: bytes) -> None:

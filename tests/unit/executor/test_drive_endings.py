@@ -16,6 +16,7 @@ from executor_fakes import kinds_of as kinds_in
 import lantern
 from lantern_executor.application import course
 from lantern_executor.application.drive import Drive
+from lantern_executor.domain.run import HandBack
 from lantern_executor.domain.tail import Append
 from lantern_kernel import kinds, payloads, reasons
 from lantern_kernel.errors import LanternError
@@ -252,7 +253,7 @@ def test_changed_code_parks_with_one_event() -> None:
     simulate(main())
 
 
-def test_failure_of_the_drive_hands_the_run_back_after_a_second() -> None:
+def test_failure_of_the_drive_hands_the_run_back_as_a_fault() -> None:
     async def main() -> None:
         world, row, journal = _world()
 
@@ -265,8 +266,38 @@ def test_failure_of_the_drive_hands_the_run_back_after_a_second() -> None:
         journal.before = broken
         drive = _drive(world, row, journal, flow)
         await drive.run()
-        assert journal.released == [(row.run.run_id, drive.epoch)]
-        assert asyncio.get_running_loop().time() >= 1
+        assert journal.released == [(row.run.run_id, drive.epoch, HandBack.FAULT)]
+
+    simulate(main())
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [LanternError(reasons.UNAVAILABLE, "away")] * 5,
+        [ValueError("not foreseen"), LanternError(reasons.INTERNAL, "odd"), OSError("neither")],
+    ],
+)
+def test_handing_back_is_tried_until_it_succeeds(faults: list[Exception]) -> None:
+    async def main() -> None:
+        world, row, journal = _world()
+        left = list(faults)
+        release = journal.release_lease
+
+        async def release_at_last(run_id: str, epoch: int, cause: HandBack) -> None:
+            if left:
+                raise left.pop(0)
+            await release(run_id, epoch, cause)
+
+        async def flow(ctx: lantern.Context) -> None:
+            await ctx.step("a", _one)
+
+        journal.release_lease = release_at_last
+        drive = _drive(world, row, journal, flow)
+        drive.drain()
+        await drive.run()
+        assert journal.released == [(row.run.run_id, drive.epoch, HandBack.DRAIN)]
+        assert asyncio.get_running_loop().time() == pytest.approx(len(faults), abs=0.1)
 
     simulate(main())
 
@@ -280,7 +311,7 @@ def test_unreadable_history_hands_the_run_back() -> None:
             await ctx.step("a", _one)
 
         await _drive(world, row, journal, flow).run()
-        assert len(journal.released) == 1
+        assert [cause for *_, cause in journal.released] == [HandBack.FAULT]
         assert len(row.events) == 2
 
     simulate(main())

@@ -7,7 +7,6 @@ import pytest
 
 from lantern.api.executor.v1 import executor_service_pb2 as pb
 from lantern_executor import validate
-from lantern_executor.domain.failures import TEXT_CHARACTERS_MAX, printable
 from lantern_executor.domain.tail import APPEND_BYTES_MAX, APPEND_EVENTS_MAX, cut, event_size_bytes
 from lantern_executor.settings import Settings
 from lantern_kernel import kinds, reasons
@@ -108,9 +107,3 @@ def test_cut_keeps_order_bounds_and_the_ending_whole(sizes: list[int], with_endi
     for part in parts:
         assert sum(map(event_size_bytes, part)) <= APPEND_BYTES_MAX
         assert len(part) <= APPEND_EVENTS_MAX
-
-
-def test_printable_is_bounded_and_can_be_encoded() -> None:
-    text = printable("\ud800" + "x" * 10_000)
-    assert len(text) <= TEXT_CHARACTERS_MAX + 5
-    assert text.encode().startswith(b"\\ud800")

@@ -12,7 +12,7 @@ from executor_fakes import FakeJournal, JournalWorld, SimulatedSources, kinds_of
 
 import lantern
 from lantern_executor.application.executor import Executor
-from lantern_executor.domain.run import CreatedRun, StartRequest
+from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun, StartRequest
 from lantern_kernel import kinds, reasons
 from lantern_kernel.errors import LanternError
 
@@ -208,6 +208,78 @@ def test_later_epoch_that_was_never_granted_changes_nothing() -> None:
     _run(main)
 
 
+@pytest.mark.parametrize("error", [LanternError(reasons.INTERNAL, "a fault of the journal"), ValueError("of ours")])
+@pytest.mark.parametrize("takes_s", [1.5, 1_000])  # the older drive ends meanwhile, or goes on
+def test_later_epoch_that_cannot_be_opened_is_handed_back(error: Exception, takes_s: float) -> None:
+    async def main() -> None:
+        setting = Setting(takes_s=takes_s)
+        created = await setting.executor.start_run(request("flow"))
+        run_id = created.run.run_id
+        await asyncio.sleep(1)
+        later = setting.world.grant(run_id, "w1")
+        open_run = setting.journal.open_run
+
+        async def refused(run_id: str, epoch: int) -> OpenedRun:
+            if epoch == later:
+                await asyncio.sleep(1)
+                raise error
+            return await open_run(run_id, epoch)
+
+        setting.journal.open_run = refused
+        await setting.drive(run_id, later)
+        await asyncio.sleep(10)
+        row = setting.world.rows[run_id]
+        assert setting.journal.released == [(run_id, later, HandBack.FAULT)]
+        assert (row.run.state, row.holder) == ("QUEUED", "")
+        assert setting.executor.active_count == 0, "the drive under the older epoch has learnt that its lease is gone"
+
+    _run(main)
+
+
+@pytest.mark.parametrize("reason", [reasons.LEASE_LOST, reasons.RUN_CLOSED, reasons.RUN_NOT_FOUND])
+def test_later_epoch_that_is_not_ours_is_not_handed_back(reason: str) -> None:
+    async def main() -> None:
+        setting = Setting(takes_s=20)
+        created = await setting.executor.start_run(request("flow"))
+        await asyncio.sleep(1)
+
+        async def refused(run_id: str, epoch: int) -> OpenedRun:
+            raise LanternError(reason, "not yours")
+
+        setting.journal.open_run = refused
+        await setting.drive(created.run.run_id, 2)
+        await setting.idle()
+        assert setting.journal.released == []
+        assert setting.world.rows[created.run.run_id].run.state == "SUCCEEDED"
+
+    _run(main)
+
+
+def test_epoch_after_epoch_leaves_no_drive_behind() -> None:
+    async def main() -> None:
+        setting = Setting(takes_s=1_000)
+        created = await setting.executor.start_run(request("flow"))
+        run_id = created.run.run_id
+        await asyncio.sleep(1)
+        open_run = setting.journal.open_run
+
+        async def slowly(run_id: str, epoch: int) -> OpenedRun:
+            await asyncio.sleep(10 if epoch == 2 else 1)
+            return await open_run(run_id, epoch)
+
+        setting.journal.open_run = slowly
+        await setting.drive(run_id, setting.world.grant(run_id, "w1"))
+        await asyncio.sleep(1)
+        await setting.drive(run_id, setting.world.grant(run_id, "w1"))
+        await asyncio.sleep(20)
+        names = [task.get_name() for task in asyncio.all_tasks()]
+        assert names.count(f"drive {run_id}") == 1
+        assert setting.begun == ["a/1", "a/3"]
+        await setting.executor.drain(0)
+
+    _run(main)
+
+
 def test_inbox_notice_reaches_the_drive() -> None:
     async def main() -> None:
         setting = Setting(takes_s=1_000)
@@ -218,6 +290,47 @@ def test_inbox_notice_reaches_the_drive() -> None:
         await setting.idle()
         assert setting.world.rows[created.run.run_id].run.state == "CANCELLED"
         assert asyncio.get_running_loop().time() < 5
+
+    _run(main)
+
+
+@pytest.mark.parametrize("answer_lost", [False, True])
+def test_inbox_notice_that_overtakes_the_answer_to_a_start_is_kept(answer_lost: bool) -> None:
+    async def main() -> None:
+        setting = Setting(takes_s=1_000)
+        create = setting.journal.create_run
+
+        async def overtaken(request: StartRequest, *, with_lease: bool) -> CreatedRun:
+            created = await create(request, with_lease=with_lease)
+            setting.world.send(created.run.run_id, "cancel")
+            setting.journal.inbox_listener([created.run.run_id])
+            await asyncio.sleep(1)
+            return await create(request, with_lease=with_lease) if answer_lost else created
+
+        setting.journal.create_run = overtaken
+        created = await setting.executor.start_run(request("flow"))
+        await setting.idle()
+        assert setting.world.rows[created.run.run_id].run.state == "CANCELLED"
+        assert setting.begun == []
+
+    _run(main)
+
+
+def test_session_that_was_away_before_the_answer_to_a_start_puts_the_lease_in_doubt() -> None:
+    async def main() -> None:
+        setting = Setting()
+        create = setting.journal.create_run
+
+        async def cut_off(request: StartRequest, *, with_lease: bool) -> CreatedRun:
+            created = await create(request, with_lease=with_lease)
+            setting.world.grant(created.run.run_id, "w2")
+            setting.journal.return_listener()
+            return created
+
+        setting.journal.create_run = cut_off
+        await setting.executor.start_run(request("flow"))
+        await setting.idle()
+        assert setting.begun == []
 
     _run(main)
 
@@ -247,6 +360,7 @@ def test_drain_lets_steps_in_flight_end_and_hands_the_run_back() -> None:
         row = setting.world.rows[created.run.run_id]
         assert setting.journal.draining
         assert setting.begun == ["a/1"]
+        assert setting.journal.released == [(created.run.run_id, 1, HandBack.DRAIN)]
         assert kinds_of(row)[-1] == kinds.STEP_COMPLETED
         assert (row.run.state, row.holder) == ("QUEUED", "")
         assert asyncio.get_running_loop().time() < 7
@@ -262,6 +376,7 @@ def test_drain_hands_back_at_its_end_what_does_not_end() -> None:
         await setting.executor.drain(10)
         row = setting.world.rows[created.run.run_id]
         assert (row.run.state, row.holder) == ("QUEUED", "")
+        assert setting.journal.released == [(created.run.run_id, 1, HandBack.DRAIN)]
         assert kinds_of(row)[-1] == kinds.STEP_STARTED
         assert setting.executor.active_count == 0
         assert 11 <= asyncio.get_running_loop().time() < 15
@@ -290,7 +405,7 @@ def test_drain_with_an_unreachable_journal_ends_all_the_same() -> None:
         async def no_answer() -> None:
             await asyncio.Event().wait()
 
-        async def no_release(run_id: str, epoch: int) -> None:
+        async def no_release(run_id: str, epoch: int, cause: HandBack) -> None:
             await asyncio.Event().wait()
 
         setting.journal.set_draining = no_answer

@@ -83,3 +83,19 @@ async def test_our_own_cancellation_is_passed_on() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_only_a_function_that_is_not_async_needs_a_thread() -> None:
+    def no_http() -> Any:
+        raise AssertionError("no requests here")
+
+    runner = LocalStepRunner(no_http, threads=1)
+    plain, not_plain = FunctionCall(fn=_plain, args=()), FunctionCall(fn=_async, args=())
+    async with runner.room(plain):
+        async with asyncio.timeout(5), runner.room(not_plain), runner.room(not_plain):
+            pass
+        waiting = asyncio.ensure_future(runner.room(plain).__aenter__())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+    async with asyncio.timeout(5):
+        await waiting

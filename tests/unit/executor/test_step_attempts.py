@@ -247,3 +247,26 @@ def test_refused_claim_is_a_failure_that_did_nothing() -> None:
         assert [key for _, key in world.outside.requests] == [world.key("mail", 2)]
 
     simulate(main())
+
+
+@pytest.mark.parametrize("claim", ["ask", "skip", "retry"])
+def test_every_claim_has_a_nonce_of_its_own(claim: Any) -> None:
+    async def main() -> None:
+        world = World()
+        left = [False, False]
+
+        async def send() -> str:
+            world.outside.do(None)
+            if left:
+                raise lantern.StepFailure("no", executed=left.pop())
+            return "sent"
+
+        async def flow(ctx: lantern.Context) -> str:
+            return await ctx.step("mail", send, claim=claim, retry=lantern.RetryPolicy(max_attempts=3))
+
+        await world.drive(flow)
+        nonces = list(world.journal.nonces.values())
+        assert len(set(nonces)) == 3
+        assert all(len(nonce) == 16 for nonce in nonces)
+
+    simulate(main())

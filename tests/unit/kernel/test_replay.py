@@ -101,7 +101,7 @@ def test_a_new_run_has_everything_to_do_in_order_and_once() -> None:
     assert run.replay.take_work(1_000) == [], "not before the history is finished"
     first, second, third, fourth = run.work()
     assert isinstance(first, StepWork)
-    assert (first.attempt, first.key_attempt, first.key_frozen, first.is_reexecution) == (1, 1, False, False)
+    assert (first.attempt, first.key_attempt, first.key_frozen) == (1, 1, False)
     assert first.key == idempotency_key(RUN_ID, "a", 1)
     assert first.not_before_us is None
     assert second == MarkerWork(command=marker("m"))
@@ -157,7 +157,7 @@ def test_the_crash_point_runs_again_as_the_same_attempt_with_its_key_frozen() ->
     run.write(kinds.LEASE_GRANTED, epoch=2)
     run.replay.issue(step("a"))
     (work,) = run.work()
-    assert (work.attempt, work.key_attempt, work.key_frozen, work.is_reexecution) == (2, 2, True, True)
+    assert (work.attempt, work.key_attempt, work.key_frozen) == (2, 2, True)
     assert work.key == idempotency_key(RUN_ID, "a", 2)
     assert work.not_before_us is None
     run.start("a", 2, key=2, epoch=2)
@@ -188,7 +188,7 @@ def test_a_crash_during_a_back_off_leaves_what_is_left_of_it() -> None:
     run.write(kinds.LEASE_GRANTED, epoch=2)
     run.replay.issue(step("a"))
     (work,) = run.work()
-    assert (work.attempt, work.key_attempt, work.key_frozen, work.is_reexecution) == (2, 1, True, False)
+    assert (work.attempt, work.key_attempt, work.key_frozen) == (2, 1, True)
     assert work.not_before_us == seq * 1_000_000 + 2_500_000
 
 
@@ -230,7 +230,7 @@ def test_a_step_that_waits_for_a_decision_is_looked_at_again() -> None:
     run.write(kinds.LEASE_GRANTED, epoch=2)
     run.replay.issue(step("mail"))
     (work,) = run.work()
-    assert (work.attempt, work.key_frozen, work.is_reexecution) == (1, True, True)
+    assert (work.attempt, work.key_frozen) == (1, True)
 
 
 def test_the_workflow_id_stands_in_the_key_where_asked() -> None:
@@ -270,7 +270,7 @@ def test_a_command_that_differs_is_refused_with_both_places(
     assert error.asked_source.startswith("new.py:")
     assert error.facts()["recordedSource"] == "order.py:12"
     run.replay.issue(step("charge"))
-    assert run.work()[0].is_reexecution, "the refusal changed nothing"
+    assert run.work()[0].key_frozen, "the refusal changed nothing"
 
 
 def test_the_order_of_concurrent_commands_matters() -> None:

@@ -13,8 +13,17 @@ from lantern_recovery.domain.worker import Worker
 AWAY = LanternError(reasons.UNAVAILABLE, "away")
 
 
-def orphan(number: int = 1, *, agent: str = "order", digest: str = "d1", tenant: str = "default") -> Orphan:
-    return Orphan(run_id=f"run-{number}", tenant_id=tenant, agent_name=agent, agent_digest=digest, reason="crash")
+def orphan(
+    number: int = 1, *, agent: str = "order", digest: str = "d1", tenant: str = "default", failed: str = ""
+) -> Orphan:
+    return Orphan(
+        run_id=f"run-{number}",
+        tenant_id=tenant,
+        agent_name=agent,
+        agent_digest=digest,
+        reason="crash",
+        failed_digest=failed,
+    )
 
 
 def worker(
@@ -45,8 +54,11 @@ class FakeJournal:
     taken: set[str] = field(default_factory=set[str])
     acquired: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     deferred: list[tuple[str, float | None]] = field(default_factory=list[tuple[str, float | None]])
+    given_back: list[tuple[str, str, int]] = field(default_factory=list[tuple[str, str, int]])
+    give_back_error: LanternError | None = None
+    calls: list[str] = field(default_factory=list[str])
     list_errors: list[Exception] = field(default_factory=list[Exception])
-    acquire_errors: dict[str, LanternError] = field(default_factory=dict[str, LanternError])
+    acquire_errors: dict[str, Exception] = field(default_factory=dict[str, Exception])
     defer_error: LanternError | None = None
     watches: list[list[str]] = field(default_factory=list[list[str]])
     passes_inside: int = 0
@@ -75,7 +87,14 @@ class FakeJournal:
         self.acquired.append((orphan.run_id, worker.worker_id))
         return 7
 
+    async def release_refused(self, orphan: Orphan, worker: Worker, epoch: int) -> None:
+        self.calls.append("give back")
+        self.given_back.append((orphan.run_id, worker.worker_id, epoch))
+        if self.give_back_error:
+            raise self.give_back_error
+
     async def defer_run(self, run_id: str, delay_s: float | None) -> None:
+        self.calls.append("defer")
         if self.defer_error:
             raise self.defer_error
         self._drop(run_id)

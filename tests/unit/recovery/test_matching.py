@@ -71,5 +71,31 @@ def test_an_avoided_worker_has_no_room_but_still_offers():
     assert match([orphan()], [worker("a")], frozenset({"a"}))[0].taker is Untaken.NO_ROOM
 
 
+def test_code_that_failed_a_run_does_not_get_it_though_it_is_the_pinned_one():
+    workers = [worker("failed"), worker("fixed", agents=[("order", "d2")], leases=99)]
+    assert taker(match([orphan(failed="d1")], workers)[0].taker) == "fixed"
+
+
+def test_code_that_failed_a_run_gets_others():
+    plan = match([orphan(1, failed="d1"), orphan(2), orphan(3, failed="d2")], [worker("w1")])
+    assert [taker(m.taker) for m in plan] == [Untaken.ONLY_FAILED, "w1", "w1"]
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ([worker("failed")], Untaken.ONLY_FAILED),
+        ([worker("failed", capacity=1, leases=1)], Untaken.ONLY_FAILED),
+        ([worker("failed"), worker("fixed", agents=[("order", "d2")], capacity=1, leases=1)], Untaken.NO_ROOM),
+        ([worker("failed"), worker("else", agents=[("other", "d2")])], Untaken.ONLY_FAILED),
+        ([worker("failed"), worker("foreign", agents=[("order", "d2")], tenant="acme")], Untaken.ONLY_FAILED),
+        ([worker("else", agents=[("other", "d1")])], Untaken.NOT_OFFERED),
+        ([], Untaken.NOT_OFFERED),
+    ],
+)
+def test_who_could_take_a_run_that_some_code_has_failed(workers: list[Worker], expected: Untaken):
+    assert match([orphan(failed="d1")], workers)[0].taker is expected
+
+
 def test_nothing_to_do_is_an_empty_plan():
     assert match([], [worker()]) == []

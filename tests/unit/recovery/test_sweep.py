@@ -10,7 +10,7 @@ from recovery_fakes import AWAY, FakeExecutors, FakeJournal, FakeSources, orphan
 
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
-from lantern_recovery.application.sweep import GRANT_S, PASS_RUNS_MAX, PassReport, Sweep
+from lantern_recovery.application.sweep import DEFER_S_MAX, GRANT_S, PASS_RUNS_MAX, REFUSALS, PassReport, Sweep
 
 
 class Bench:
@@ -79,6 +79,95 @@ async def test_an_executor_that_does_not_take_it_defers_the_run(error: LanternEr
     assert counts(report) == (1, 0, 0, 1)
 
 
+async def test_only_failed_code_defers_for_long_and_never_parks():
+    bench = Bench(FakeJournal(orphans=[orphan(failed="d1")], workers=[worker("w1")]))
+    report = await bench.sweep.run_pass()
+    assert bench.journal.deferred == [("run-1", 30.0)]
+    assert (bench.journal.acquired, bench.executors.driven) == ([], [])
+    assert counts(report) == (1, 0, 0, 1)
+    assert report.again_s == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize("reason", sorted(REFUSALS))
+async def test_a_definite_refusal_frees_the_run_at_once(reason: str):
+    bench = Bench(FakeJournal(orphans=[orphan()], workers=[worker("w1")]))
+    bench.executors.refusing = {"w1": LanternError(reason, "no")}
+    report = await bench.sweep.run_pass()
+    assert bench.journal.given_back == [("run-1", "w1", 7)]
+    assert bench.journal.calls == ["give back", "defer"]
+    assert bench.journal.deferred == [("run-1", 1.25)]
+    assert report.again_s == pytest.approx(1.25)
+    bench.sources.now_s += 1.25
+    assert (await bench.sweep.run_pass()).again_s is None, "there is no grant left whose end would have to be awaited"
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        reasons.UNAVAILABLE,
+        reasons.DEADLINE_EXCEEDED,
+        reasons.UNKNOWN_OUTCOME,
+        reasons.INTERNAL,
+        reasons.MESSAGE_TOO_LARGE,
+        reasons.UNIMPLEMENTED,
+    ],
+)
+async def test_after_an_answer_that_leaves_it_open_nothing_is_given_back(reason: str):
+    bench = Bench(FakeJournal(orphans=[orphan()], workers=[worker("w1")]))
+    bench.executors.refusing = {"w1": LanternError(reason, "perhaps")}
+    await bench.sweep.run_pass()
+    assert bench.journal.given_back == []
+    assert bench.journal.deferred == [("run-1", 1.25)]
+
+
+@pytest.mark.parametrize(
+    ("error", "again_s"),
+    [(AWAY, GRANT_S), (LanternError(reasons.LEASE_LOST, "a later lease"), None)],
+)
+async def test_a_lease_that_could_not_be_given_back_expires_unless_it_is_gone(
+    error: LanternError, again_s: float | None
+):
+    bench = Bench(FakeJournal(orphans=[orphan()], workers=[worker("w1")], give_back_error=error))
+    bench.executors.refusing = {"w1": LanternError(reasons.EXECUTOR_BUSY, "full")}
+    await bench.sweep.run_pass()
+    assert bench.journal.deferred == [("run-1", 1.25)]
+    bench.sources.now_s += 1.25
+    again = (await bench.sweep.run_pass()).again_s
+    assert again == (None if again_s is None else pytest.approx(again_s))
+
+
+async def test_a_refused_run_that_has_ended_is_left_alone():
+    ended = LanternError(reasons.RUN_CLOSED, "ended")
+    bench = Bench(FakeJournal(orphans=[orphan()], workers=[worker("w1")], give_back_error=ended))
+    bench.executors.refusing = {"w1": LanternError(reasons.EXECUTOR_BUSY, "full")}
+    assert counts(await bench.sweep.run_pass()) == (1, 0, 1, 0)
+    assert bench.journal.deferred == []
+
+
+async def test_a_run_that_a_busy_worker_refused_meets_the_others_first():
+    bench = Bench(FakeJournal(orphans=[orphan(1)], workers=[worker("w1"), worker("w2", leases=9)]))
+    bench.sources.chance = 0.999999
+    bench.executors.refusing = {"w1": LanternError(reasons.EXECUTOR_BUSY, "full", retry_after_s=1.0)}
+    await bench.sweep.run_pass()
+    (_, delay_s) = bench.journal.deferred[0]
+    assert delay_s is not None
+    bench.sources.now_s += delay_s + 0.5
+    bench.journal.orphans = [orphan(1)]
+    await bench.sweep.run_pass()
+    assert bench.executors.driven == [("run-1", "w2", 7)]
+
+
+async def test_a_busy_worker_is_asked_again_soon_after_it_said():
+    bench = Bench(FakeJournal(orphans=[orphan(1)], workers=[worker("w1")]))
+    bench.executors.refusing = {"w1": LanternError(reasons.EXECUTOR_BUSY, "full", retry_after_s=1.0)}
+    await bench.sweep.run_pass()
+    bench.executors.refusing = {}
+    bench.sources.now_s += 1.0 + DEFER_S_MAX
+    bench.journal.orphans = [orphan(1)]
+    await bench.sweep.run_pass()
+    assert bench.executors.driven == [("run-1", "w1", 7)]
+
+
 async def test_a_worker_that_refused_is_left_in_peace_for_a_while():
     bench = Bench(FakeJournal(orphans=[orphan(1)], workers=[worker("w1"), worker("w2", leases=9)]))
     bench.executors.refusing = {"w1": AWAY}
@@ -110,6 +199,15 @@ async def test_a_refusal_for_one_run_does_not_spoil_the_others():
     report = await bench.sweep.run_pass()
     assert counts(report) == (4, 2, 1, 1)
     assert report.again_s is not None
+
+
+async def test_a_fault_of_ours_with_one_run_does_not_spoil_the_others():
+    journal = FakeJournal(orphans=[orphan(n) for n in range(1, 4)], workers=[worker("w1")])
+    journal.acquire_errors = {"run-1": ValueError("not foreseen")}
+    bench = Bench(journal)
+    report = await bench.sweep.run_pass()
+    assert counts(report) == (3, 2, 0, 1)
+    assert report.again_s == pytest.approx(1.25)
 
 
 async def test_an_error_of_the_deferral_itself_is_survived():

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 from lantern_kernel.retry import CLASS_OF_STEP_TYPE, Failure
-
-MESSAGE_CHARS_MAX = 4_000
-"""A message longer than this is cut, and says so: errors are events and travel in every listing."""
+from lantern_kernel.texts import printable
 
 
 class StepError(Exception):
@@ -72,7 +70,7 @@ def failure_of(error: BaseException, step_type: str = "function") -> Failure:
         case StepFailure():
             return Failure(
                 code=error.code,
-                message=shorten(error.message),
+                message=printable(error.message),
                 error_class=step_class,
                 step_class=step_class,
                 outcome="not_executed" if error.executed is False else "unknown",
@@ -81,7 +79,7 @@ def failure_of(error: BaseException, step_type: str = "function") -> Failure:
         case LanternError():
             return Failure(
                 code=error.reason,
-                message=shorten(error.message),
+                message=printable(error.message),
                 error_class=step_class,
                 step_class=step_class,
                 outcome="unknown",
@@ -91,7 +89,7 @@ def failure_of(error: BaseException, step_type: str = "function") -> Failure:
         case TimeoutError():
             return Failure(
                 code=reasons.STEP_TIMEOUT,
-                message=shorten(describe(error)),
+                message=printable(describe(error)),
                 error_class="timeout",
                 step_class=step_class,
                 outcome="unknown",
@@ -99,7 +97,7 @@ def failure_of(error: BaseException, step_type: str = "function") -> Failure:
         case _:
             return Failure(
                 code=reasons.STEP_FAILED,
-                message=shorten(describe(error)),
+                message=printable(describe(error)),
                 error_class=step_class,
                 step_class=step_class,
                 outcome="unknown",
@@ -109,10 +107,3 @@ def failure_of(error: BaseException, step_type: str = "function") -> Failure:
 def describe(error: BaseException) -> str:
     """Type and text of an exception, as the last line of a traceback has them; never raises."""
     return "".join(traceback.format_exception_only(type(error), error)).strip()
-
-
-def shorten(text: str) -> str:
-    """The text, or its beginning and a note of how much is missing."""
-    if len(text) <= MESSAGE_CHARS_MAX:
-        return text
-    return f"{text[:MESSAGE_CHARS_MAX]} ... ({len(text) - MESSAGE_CHARS_MAX} more characters)"

@@ -10,7 +10,7 @@ from typing import Any
 
 from lantern.program.calls import StepCall
 from lantern.program.context import Context
-from lantern.program.failures import NotReplayable, StepError, describe, shorten
+from lantern.program.failures import NotReplayable, StepError, describe
 from lantern.program.loop import WorkflowLoop
 from lantern.registry import Definition
 from lantern_kernel import json_bytes, reasons
@@ -18,6 +18,7 @@ from lantern_kernel.commands import Command, Fail, RecordMarker, RunStep, StartT
 from lantern_kernel.errors import InvalidField, LanternError
 from lantern_kernel.payloads import RunErrorFacts
 from lantern_kernel.replay import Outcome
+from lantern_kernel.texts import printable
 
 _OWN_FOLDERS = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent))
 
@@ -98,7 +99,7 @@ class WorkflowHost:
             value = function()
         except (Exception, SystemExit) as error:
             position = self._position_of(error)
-            raise LanternError(reasons.WORKFLOW_ERROR, shorten(describe(error)), source=position) from None
+            raise LanternError(reasons.WORKFLOW_ERROR, printable(describe(error)), source=position) from None
         if inspect.iscoroutine(value):
             value.close()
             raise LanternError(reasons.WORKFLOW_ERROR, f"the side effect {step_id} is async: use ctx.step for it")
@@ -222,7 +223,7 @@ class WorkflowHost:
         details = {"source": self._position_of(error)}
         if isinstance(error, LanternError):
             details = {"reason": error.reason, **error.details, **details}
-        return RunErrorFacts(code=reasons.WORKFLOW_ERROR, message=shorten(describe(error)), details=details)
+        return RunErrorFacts(code=reasons.WORKFLOW_ERROR, message=printable(describe(error)), details=details)
 
     def _position_of(self, error: BaseException) -> str:
         """Where in the user's code an exception came from: the innermost frame that is neither ours nor asyncio's."""
