@@ -26,7 +26,7 @@ from journal_kit import (
     write,
 )
 
-from lantern_journal.domain.records import LeaseTarget, Tending
+from lantern_journal.domain.records import LeaseTarget, ReleaseCause, Tending
 from lantern_journal.domain.run_state import RunState
 from lantern_journal.ports import Collision, Store
 from lantern_kernel import reasons
@@ -155,13 +155,55 @@ async def test_release_queues_the_run_and_is_idempotent(store: Store) -> None:
     run_id = started.run.run_id
     with pytest.raises(LanternError, match=reasons.LEASE_LOST):
         await store.release_lease(run_id, 1, "somebody")
-    assert await store.release_lease(run_id, 1, "w1")
-    assert not await store.release_lease(run_id, 1, "w1")
+    assert await store.release_lease(run_id, 1, "w1") == 0
+    assert await store.release_lease(run_id, 1, "w1") is None
     assert (await store.get_run(run_id)).state is RunState.QUEUED
     assert [o.reason for o in await store.find_orphans(10, LIMITS)] == ["upgrade"]
     assert await store.acquire_lease(grant(run_id, target), LIMITS) == 2
     with pytest.raises(LanternError, match=reasons.LEASE_LOST):
         await store.release_lease(run_id, 1, "w1")
+
+
+async def test_a_faulty_drive_rests_its_run_longer_each_time_unless_it_got_somewhere(store: Store) -> None:
+    target = await attach(store)
+    run_id = (await start(store)).run.run_id
+
+    async def drive(*, progress: bool = False) -> int:
+        """A drive that fails; how many seconds its run rests."""
+        await store.defer_run(run_id, 0, SOURCES.salt(), LIMITS)
+        epoch = await store.acquire_lease(grant(run_id, target, "crash"), LIMITS)
+        await store.open_run(run_id, epoch, target, LIMITS)
+        if progress:
+            await write(store, run_id, event())
+        before_us = await store.ping()
+        until_us = await store.release_lease(run_id, epoch, "w1", ReleaseCause.FAULT)
+        assert until_us is not None
+        assert await orphans(store) == [], "it rests"
+        assert await store.next_due_us(before_us) == until_us
+        return (until_us - before_us) // 1_000_000
+
+    assert [await drive() for _ in range(4)] == [1, 2, 4, 8]
+    assert await drive(progress=True) == 1
+    assert [await drive() for _ in range(7)] == [2, 4, 8, 16, 32, 60, 60]
+    await store.defer_run(run_id, 0, SOURCES.salt(), LIMITS)
+    assert [o.reason for o in await store.find_orphans(10, LIMITS)] == ["crash"]
+    epoch = await store.acquire_lease(grant(run_id, target), LIMITS)
+    await park(store, run_id, "timer", due_us=1)
+    assert await store.acquire_lease(grant(run_id, target), LIMITS) == epoch + 1
+    assert await store.release_lease(run_id, epoch + 1, "w1", ReleaseCause.FAULT) is not None
+    run = await store.get_run(run_id)
+    assert run.state is RunState.QUEUED, "the fault of a timer's drive"
+
+
+@pytest.mark.parametrize("reason", ["start", "crash", "timer", "signal", "upgrade"])
+async def test_a_run_that_a_worker_refused_is_offered_at_once_for_the_same_reason(store: Store, reason: str) -> None:
+    target = await attach(store)
+    run_id = (await start(store)).run.run_id
+    assert await store.acquire_lease(grant(run_id, target, reason), LIMITS) == 1
+    assert await store.release_lease(run_id, 1, "w1", ReleaseCause.REFUSED) == 0
+    assert await store.release_lease(run_id, 1, "w1", ReleaseCause.REFUSED) is None
+    assert [(o.run_id, o.reason) for o in await store.find_orphans(10, LIMITS)] == [(run_id, reason)]
+    assert await store.acquire_lease(grant(run_id, target, reason), LIMITS) == 2
 
 
 async def test_a_session_closes_by_compare_and_set(store: Store) -> None:

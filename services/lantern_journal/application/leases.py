@@ -10,6 +10,7 @@ from lantern_journal.domain.records import (
     LeaseTarget,
     OpenedRun,
     Orphan,
+    ReleaseCause,
     Settlement,
     SideEffect,
     Worker,
@@ -41,9 +42,12 @@ class Leases:
         """Makes a grant a full lease; what the driver needs to begin."""
         return await self._store.open_run(run_id, epoch, target, self._limits)
 
-    async def release(self, run_id: str, epoch: int, worker_id: str) -> None:
+    async def release(self, run_id: str, epoch: int, worker_id: str, cause: ReleaseCause) -> None:
         """Hands a run back."""
-        if await self._store.release_lease(run_id, epoch, worker_id):
+        recover_after_us = await self._store.release_lease(run_id, epoch, worker_id, cause)
+        if recover_after_us:
+            self._hub.due_at(recover_after_us)
+        elif recover_after_us is not None:
             self._hub.announce(announcements.QUEUED)
 
     async def defer(self, run_id: str, delay_us: int | None) -> None:
@@ -62,14 +66,9 @@ class Leases:
         """Workers that can be granted leases."""
         return [worker for worker in await self._store.find_workers(self._limits) if not worker.draining]
 
-    async def claim(
-        self, *, key: str, run_id: str, step_id: str, epoch: int, sink: str, worker_id: str
-    ) -> tuple[bool, SideEffect]:
-        """Claims a delivery before it is dispatched."""
-        nonce = self._sources.salt()
-        return await self._store.claim_side_effect(
-            Claim(key=key, run_id=run_id, step_id=step_id, epoch=epoch, sink=sink, worker_id=worker_id, nonce=nonce)
-        )
+    async def claim(self, claim: Claim) -> tuple[bool, SideEffect]:
+        """Claims a delivery before it is dispatched; whether this call did, now or when it was first sent."""
+        return await self._store.claim_side_effect(claim)
 
     async def settle(self, settlement: Settlement) -> SideEffect:
         """Records how a delivery ended."""
