@@ -5,6 +5,7 @@ silent at once.
 """
 
 import asyncio
+import threading
 
 import pytest
 from journal_kit import (
@@ -26,6 +27,9 @@ from journal_kit import (
     write,
 )
 
+from lantern_journal.adapters.schema import runs
+from lantern_journal.adapters.sql_events import Transaction
+from lantern_journal.adapters.sqlite import SqliteStore
 from lantern_journal.domain.records import LeaseTarget, ReleaseCause, Tending
 from lantern_journal.domain.run_state import RunState
 from lantern_journal.ports import Collision, Store
@@ -373,3 +377,21 @@ async def test_a_worker_that_cannot_drive_a_run_is_granted_nothing(store: Store,
         await attach(store, "w1")
     assert await store.acquire_lease(grant(run_id, target), LIMITS) == 0
     assert (await head(store, run_id)).seq == 1, "nothing has changed"
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+async def test_looking_for_orphans_does_not_wait_for_a_write(store: Store) -> None:
+    await attach(store)
+    run_id = (await start(store)).run.run_id
+    looked = threading.Event()
+
+    def write_slowly(tx: Transaction) -> bool:
+        tx.connection.execute(runs.update().values(recover_after_us=1))
+        return looked.wait(10)
+
+    assert isinstance(store, SqliteStore)
+    writing = asyncio.create_task(store._transact(write_slowly))  # pyright: ignore[reportPrivateUsage]
+    assert await orphans(store) == [run_id]
+    assert [w.worker_id for w in await store.find_workers(LIMITS)] == ["w1"]
+    looked.set()
+    assert await writing

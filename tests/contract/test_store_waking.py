@@ -264,6 +264,17 @@ async def test_what_an_earlier_drive_left_undecided_does_not_keep_a_run_going(st
     assert await stands(store, run_id) == (RunState.WAITING, "operator")
 
 
+@pytest.mark.parametrize(
+    "payload", [b"", b"\xff", b"[" * 100_000, b'{"on":"operator"}', b'{"on":"operator","key":"\\u0000"}']
+)
+async def test_a_step_that_waits_for_nothing_known_waits(store: Store, payload: bytes) -> None:
+    started, _ = await driven(store)
+    run_id = started.run.run_id
+    await write(store, run_id, event("step_waiting", payload))
+    assert await _park_group(store, run_id, "operator") == ()
+    assert await stands(store, run_id) == (RunState.WAITING, "operator")
+
+
 async def test_one_of_two_settled_before_the_park_wakes_the_run(store: Store) -> None:
     run_id, _ = await _driven_by_the_next(store)
     await store.claim_side_effect(claim(run_id, "other", 2, "w2"))

@@ -175,6 +175,9 @@ class PostgresStore(SqlStore):
 
         return await self._use(with_time)
 
+    async def _survey(self, function: Callable[[Transaction], T]) -> T:
+        return await self._transact(function)
+
     async def _look(self, function: Callable[[sa.Connection], T]) -> T:
         return await self._use(function)
 

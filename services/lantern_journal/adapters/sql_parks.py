@@ -10,7 +10,8 @@ from lantern_journal.adapters.sql_events import Transaction
 from lantern_journal.domain import leases, run_state
 from lantern_journal.domain.records import SideEffectState
 from lantern_journal.domain.run_state import RunChange
-from lantern_kernel import kinds, payloads
+from lantern_kernel import kinds, names, payloads
+from lantern_kernel.errors import LanternError
 
 CODE_FIX, OPERATOR = "code_fix", "operator"
 
@@ -58,8 +59,7 @@ def _is_decided(tx: Transaction, run_id: str) -> bool:
         journal_events.c.kind == kinds.STEP_WAITING,
         journal_events.c.epoch == sa.select(runs.c.epoch).where(runs.c.run_id == run_id).scalar_subquery(),
     )
-    facts = [payloads.unpack(payload).facts for payload in tx.connection.execute(query).scalars()]
-    keys = {str(fact.get("key", "")) for fact in facts if fact.get("on") == OPERATOR}
+    keys = {_key_of(payload) for payload in tx.connection.execute(query).scalars()} - {""}
     if not keys:
         return False
     # Under its lock: who settles it either comes before this, or sees the run parked.
@@ -70,3 +70,13 @@ def _is_decided(tx: Transaction, run_id: str) -> bool:
         .with_for_update(read=True)
     )
     return any(state != SideEffectState.CLAIMED for state in tx.connection.execute(claimed).scalars())
+
+
+def _key_of(payload: bytes) -> str:
+    """The key of the delivery that a step waits for; empty where its payload, which is the worker's, names none."""
+    try:
+        facts = payloads.unpack(payload).facts
+    except (LanternError, RecursionError):
+        return ""
+    key = facts.get("key")
+    return key if facts.get("on") == OPERATOR and isinstance(key, str) and names.USER_ID.fullmatch(key) else ""

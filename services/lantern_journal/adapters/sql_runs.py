@@ -167,12 +167,12 @@ def apply_changes(connection: sa.Connection, changes: Sequence[RunChange]) -> No
     connection.execute(_END_DRIVE, [_ending_values(change) for change in ending])
     connection.execute(
         run_locks.update()
-        .where(run_locks.c.run_id.in_(_locks_of([change.run_id for change in ending])))
+        .where(run_locks.c.run_id.in_(locks_of([change.run_id for change in ending])))
         .values(worker_id="", expires_us=0, opened=False)
     )
 
 
-def _locks_of(run_ids: Sequence[str]) -> sa.Select[tuple[str]]:
+def locks_of(run_ids: Sequence[str]) -> sa.Select[tuple[str]]:
     """The locks of runs, taken in one order."""
     locks = sa.select(run_locks.c.run_id).where(run_locks.c.run_id.in_(run_ids))
     return locks.order_by(run_locks.c.run_id).with_for_update()

@@ -71,6 +71,10 @@ class SqlStore(abc.ABC):
     async def _look(self, function: Callable[[sa.Connection], T]) -> T:
         """Runs a function that only reads; raises Disconnected."""
 
+    @abc.abstractmethod
+    async def _survey(self, function: Callable[[Transaction], T]) -> T:
+        """Runs a function that only reads, and judges by the time; raises Disconnected."""
+
     async def _write(self, function: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._insist(lambda: self._transact(lambda tx: function(tx, *args, **kwargs)))
 
@@ -192,11 +196,11 @@ class SqlStore(abc.ABC):
 
     async def find_orphans(self, limit: int, limits: Limits) -> list[Orphan]:
         """See Store."""
-        return await self._write(sql_leases.find_orphans, limit, limits)
+        return await self._insist(lambda: self._survey(lambda tx: sql_leases.find_orphans(tx, limit, limits)))
 
     async def find_workers(self, limits: Limits) -> list[Worker]:
         """See Store."""
-        return await self._write(sql_sessions.find_workers, limits)
+        return await self._insist(lambda: self._survey(lambda tx: sql_sessions.find_workers(tx, limits)))
 
     async def next_due_us(self, after_us: int) -> int | None:
         """See Store."""

@@ -14,6 +14,7 @@ def upgrade() -> None:
     _run_inbox()
     _run_locks()
     _runs()
+    _runs_indexes()
     _side_effect_receipts()
     _worker_sessions()
 
@@ -148,6 +149,9 @@ def _runs() -> None:
         sa.Column("drive_faults", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("run_id"),
     )
+
+
+def _runs_indexes() -> None:
     op.create_index(
         "runs_due",
         "runs",
