@@ -17,6 +17,7 @@ from lantern_journal.domain.records import (
     NewRun,
     OpenedRun,
     Orphan,
+    ReleaseCause,
     Run,
     RunFilter,
     SentEntry,
@@ -113,8 +114,11 @@ class Store(Protocol):
         """The head of one run, seq 0 where there is none. Insists as the other reads do; `heads` does not."""
         ...
 
-    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> None:
-        """Writes a group whole, or raises Collision, GroupRefused or Disconnected."""
+    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> tuple[str, ...]:
+        """Writes a group whole, or raises Collision, GroupRefused or Disconnected.
+
+        Returns the runs that were parked for something that had come before: they are queued at once, to be announced.
+        """
         ...
 
     async def start_runs(self, starts: Sequence[NewRun], limits: Limits) -> list[StartedRun | LanternError]:
@@ -156,8 +160,13 @@ class Store(Protocol):
         """Grants a lease; its epoch, or 0 where it was not granted."""
         ...
 
-    async def release_lease(self, run_id: str, epoch: int, worker_id: str) -> bool:
-        """Clears the holder and queues the run; False where that had happened before."""
+    async def release_lease(
+        self, run_id: str, epoch: int, worker_id: str, cause: ReleaseCause = ReleaseCause.DRAIN
+    ) -> int | None:
+        """Clears the holder and queues the run; the moment before which it is set aside (0: it is not).
+
+        None where that had happened before.
+        """
         ...
 
     async def defer_run(self, run_id: str, delay_us: int | None, salt: bytes, limits: Limits) -> None:

@@ -27,6 +27,7 @@ CAPACITY_MAX = 1_000_000
 ADDRESS_LENGTH_MAX = 300
 APPENDS_PER_MESSAGE_MAX = 10_000
 DEFER_S_MAX = 86_400
+NONCE_BYTES = 16
 PROGRAM_KINDS = ("code", "graph", "llm")
 GRANT_REASONS = ("start", "crash", "timer", "signal", "approval", "upgrade")
 INBOX_KINDS = ("signal", "cancel")
@@ -217,6 +218,8 @@ def release_lease(request: worker_pb.ReleaseLeaseRequest) -> None:
     names.check_run_id("run_id", request.run_id)
     _between("epoch", request.epoch, 1, SEQ_MAX)
     names.check_user_id("worker_id", request.worker_id)
+    if request.cause not in worker_pb.ReleaseLeaseRequest.Cause.values():
+        raise InvalidField("cause", f"{request.cause} is no cause")
 
 
 def claim(request: worker_pb.ClaimSideEffectRequest) -> None:
@@ -227,6 +230,8 @@ def claim(request: worker_pb.ClaimSideEffectRequest) -> None:
     _between("epoch", request.epoch, 1, SEQ_MAX)
     names.check_user_id("sink", request.sink)
     names.check_user_id("worker_id", request.worker_id)
+    if len(request.nonce) != NONCE_BYTES:
+        raise InvalidField("nonce", f"{len(request.nonce)} bytes, not {NONCE_BYTES}")
 
 
 def settle(request: worker_pb.SettleSideEffectRequest) -> None:

@@ -15,10 +15,12 @@ from lantern_journal.domain.leases import AgentOffer
 from lantern_journal.domain.records import (
     Agent,
     Attach,
+    Claim,
     InboxEntry,
     LeaseTarget,
     OpenedRun,
     Orphan,
+    ReleaseCause,
     Run,
     Settlement,
     SideEffect,
@@ -48,6 +50,12 @@ _STATES = {
     RunState.CANCELLED: run_pb2.Run.STATE_CANCELLED,
 }
 _STATES_BACK = {number: state for state, number in _STATES.items()}
+_RELEASE_CAUSES = {
+    worker_pb.ReleaseLeaseRequest.CAUSE_UNSPECIFIED: ReleaseCause.DRAIN,
+    worker_pb.ReleaseLeaseRequest.CAUSE_DRAIN: ReleaseCause.DRAIN,
+    worker_pb.ReleaseLeaseRequest.CAUSE_FAULT: ReleaseCause.FAULT,
+    worker_pb.ReleaseLeaseRequest.CAUSE_REFUSED: ReleaseCause.REFUSED,
+}
 _SIDE_EFFECT_STATES = {
     SideEffectState.CLAIMED: worker_pb.SideEffect.STATE_CLAIMED,
     SideEffectState.DELIVERED: worker_pb.SideEffect.STATE_DELIVERED,
@@ -119,6 +127,24 @@ def attach(request: worker_pb.Attach) -> Attach:
         ),
         tenant_id=tenant(request.tenant_id),
         draining=request.draining,
+    )
+
+
+def release_cause(number: worker_pb.ReleaseLeaseRequest.Cause) -> ReleaseCause:
+    """Why a run is handed back."""
+    return _RELEASE_CAUSES[number]
+
+
+def claim(request: worker_pb.ClaimSideEffectRequest) -> Claim:
+    """A claim on a delivery."""
+    return Claim(
+        key=request.key,
+        run_id=request.run_id,
+        step_id=request.step_id,
+        epoch=request.epoch,
+        sink=request.sink,
+        worker_id=request.worker_id,
+        nonce=request.nonce,
     )
 
 
@@ -239,6 +265,7 @@ def orphan(record: Orphan) -> recovery_pb.Orphan:
         agent_version=record.agent_version,
         agent_digest=record.agent_digest,
         reason=record.reason,
+        failed_digest=record.failed_digest,
     )
 
 

@@ -16,10 +16,10 @@ from lantern_journal.domain.records import (
 )
 from lantern_journal.domain.run_state import change_of
 from lantern_journal.ports import Store
-from lantern_kernel import payloads
+from lantern_kernel import payloads, reasons
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import NewEvent
-from lantern_kernel.payloads import ParkFacts
+from lantern_kernel.payloads import ParkFacts, RunErrorFacts
 
 SOURCES = SystemSources()
 LIMITS = Limits(lease_us=600_000_000, grant_us=5_000_000, silence_us=10_000_000)
@@ -106,8 +106,12 @@ async def write(store: Store, run_id: str, *events: NewEvent, on: Head | None = 
     return after
 
 
-async def park(store: Store, run_id: str, on: str, due_us: int | None = None, consumed: int = 0) -> Head:
-    payload = ParkFacts(waiting_on=on, due_us=due_us).pack()
+async def park(
+    store: Store, run_id: str, on: str, due_us: int | None = None, consumed: int = 0, failed: str = ""
+) -> Head:
+    """Parks a run; `failed` is the digest of the code that could not replay it."""
+    error = RunErrorFacts(code=reasons.NONDETERMINISM, message="other code", details={"digest": failed})
+    payload = ParkFacts(waiting_on=on, due_us=due_us, error=error if failed else None).pack()
     return await write(store, run_id, event("run_parked", payload, "", 0), consumed=consumed)
 
 

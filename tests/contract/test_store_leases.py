@@ -5,6 +5,7 @@ silent at once.
 """
 
 import asyncio
+import threading
 
 import pytest
 from journal_kit import (
@@ -26,7 +27,10 @@ from journal_kit import (
     write,
 )
 
-from lantern_journal.domain.records import LeaseTarget, Tending
+from lantern_journal.adapters.schema import runs
+from lantern_journal.adapters.sql_events import Transaction
+from lantern_journal.adapters.sqlite import SqliteStore
+from lantern_journal.domain.records import LeaseTarget, ReleaseCause, Tending
 from lantern_journal.domain.run_state import RunState
 from lantern_journal.ports import Collision, Store
 from lantern_kernel import reasons
@@ -155,13 +159,55 @@ async def test_release_queues_the_run_and_is_idempotent(store: Store) -> None:
     run_id = started.run.run_id
     with pytest.raises(LanternError, match=reasons.LEASE_LOST):
         await store.release_lease(run_id, 1, "somebody")
-    assert await store.release_lease(run_id, 1, "w1")
-    assert not await store.release_lease(run_id, 1, "w1")
+    assert await store.release_lease(run_id, 1, "w1") == 0
+    assert await store.release_lease(run_id, 1, "w1") is None
     assert (await store.get_run(run_id)).state is RunState.QUEUED
     assert [o.reason for o in await store.find_orphans(10, LIMITS)] == ["upgrade"]
     assert await store.acquire_lease(grant(run_id, target), LIMITS) == 2
     with pytest.raises(LanternError, match=reasons.LEASE_LOST):
         await store.release_lease(run_id, 1, "w1")
+
+
+async def test_a_faulty_drive_rests_its_run_longer_each_time_unless_it_got_somewhere(store: Store) -> None:
+    target = await attach(store)
+    run_id = (await start(store)).run.run_id
+
+    async def drive(*, progress: bool = False) -> int:
+        """A drive that fails; how many seconds its run rests."""
+        await store.defer_run(run_id, 0, SOURCES.salt(), LIMITS)
+        epoch = await store.acquire_lease(grant(run_id, target, "crash"), LIMITS)
+        await store.open_run(run_id, epoch, target, LIMITS)
+        if progress:
+            await write(store, run_id, event())
+        before_us = await store.ping()
+        until_us = await store.release_lease(run_id, epoch, "w1", ReleaseCause.FAULT)
+        assert until_us is not None
+        assert await orphans(store) == [], "it rests"
+        assert await store.next_due_us(before_us) == until_us
+        return (until_us - before_us) // 1_000_000
+
+    assert [await drive() for _ in range(4)] == [1, 2, 4, 8]
+    assert await drive(progress=True) == 1
+    assert [await drive() for _ in range(7)] == [2, 4, 8, 16, 32, 60, 60]
+    await store.defer_run(run_id, 0, SOURCES.salt(), LIMITS)
+    assert [o.reason for o in await store.find_orphans(10, LIMITS)] == ["crash"]
+    epoch = await store.acquire_lease(grant(run_id, target), LIMITS)
+    await park(store, run_id, "timer", due_us=1)
+    assert await store.acquire_lease(grant(run_id, target), LIMITS) == epoch + 1
+    assert await store.release_lease(run_id, epoch + 1, "w1", ReleaseCause.FAULT) is not None
+    run = await store.get_run(run_id)
+    assert run.state is RunState.QUEUED, "the fault of a timer's drive"
+
+
+@pytest.mark.parametrize("reason", ["start", "crash", "timer", "signal", "upgrade"])
+async def test_a_run_that_a_worker_refused_is_offered_at_once_for_the_same_reason(store: Store, reason: str) -> None:
+    target = await attach(store)
+    run_id = (await start(store)).run.run_id
+    assert await store.acquire_lease(grant(run_id, target, reason), LIMITS) == 1
+    assert await store.release_lease(run_id, 1, "w1", ReleaseCause.REFUSED) == 0
+    assert await store.release_lease(run_id, 1, "w1", ReleaseCause.REFUSED) is None
+    assert [(o.run_id, o.reason) for o in await store.find_orphans(10, LIMITS)] == [(run_id, reason)]
+    assert await store.acquire_lease(grant(run_id, target, reason), LIMITS) == 2
 
 
 async def test_a_session_closes_by_compare_and_set(store: Store) -> None:
@@ -331,3 +377,21 @@ async def test_a_worker_that_cannot_drive_a_run_is_granted_nothing(store: Store,
         await attach(store, "w1")
     assert await store.acquire_lease(grant(run_id, target), LIMITS) == 0
     assert (await head(store, run_id)).seq == 1, "nothing has changed"
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+async def test_looking_for_orphans_does_not_wait_for_a_write(store: Store) -> None:
+    await attach(store)
+    run_id = (await start(store)).run.run_id
+    looked = threading.Event()
+
+    def write_slowly(tx: Transaction) -> bool:
+        tx.connection.execute(runs.update().values(recover_after_us=1))
+        return looked.wait(10)
+
+    assert isinstance(store, SqliteStore)
+    writing = asyncio.create_task(store._transact(write_slowly))  # pyright: ignore[reportPrivateUsage]
+    assert await orphans(store) == [run_id]
+    assert [w.worker_id for w in await store.find_workers(LIMITS)] == ["w1"]
+    looked.set()
+    assert await writing

@@ -32,7 +32,28 @@ _GIVE_WAY = frozenset({"40001", "40P01", "55P03"})
 
 _INSERT = POSTGRES_INSERT.encode()
 _HEADS = POSTGRES_HEADS.encode()
-_GONE = (psycopg.OperationalError, psycopg.InterfaceError)
+_CANCELED = "57014"
+_NO_RESOURCES = "53"
+"""query_canceled (the statement took too long), and the class of a full disk or memory: nothing went in."""
+
+_SHUT_DOWN = ("08", "57P0")
+"""Connection exceptions and the shutdowns of the server, by the beginning of their codes."""
+
+
+def _is_lost(error: BaseException | None, *, is_closed: bool) -> bool:
+    """Whether an error means that the connection is gone, so that the outcome is not known.
+
+    Not every OperationalError does: a statement that the server refuses would be sent again and again.
+    """
+    return is_closed or (isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(_SHUT_DOWN))
+
+
+def _refusal(error: BaseException | None) -> LanternError | None:
+    """The answer to an error of the server's that may pass by itself."""
+    sqlstate = error.sqlstate or "" if isinstance(error, psycopg.Error) else ""
+    if sqlstate == _CANCELED or sqlstate.startswith(_NO_RESOURCES):
+        return LanternError(reasons.UNAVAILABLE, "the database is overloaded; try again", retry_after_s=1.0)
+    return None
 
 
 class PostgresStore(SqlStore):
@@ -103,16 +124,16 @@ class PostgresStore(SqlStore):
 
         return await self._direct(ask)
 
-    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> None:
+    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> tuple[str, ...]:
         """See Store; a group that changes no run's row is one autocommit statement."""
         if changes:
-            await super().insert_group(rows, changes)
-            return
+            return await super().insert_group(rows, changes)
 
         async def write(connection: psycopg.AsyncConnection[Any]) -> None:
             await connection.execute(_INSERT, columns_of(rows))
 
         await self._direct(write)
+        return ()
 
     async def _direct(self, use: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
         """Uses the connection of the groups: autocommit, prepared at once."""
@@ -125,11 +146,13 @@ class PostgresStore(SqlStore):
                 return await use(self._group)
             except psycopg.errors.UniqueViolation as error:
                 raise Collision(str(error)) from None
-            except _GONE as error:
+            except psycopg.Error as error:
                 if error.sqlstate in _GIVE_WAY:
                     raise Collision(str(error)) from None
-                await self._lost(error)
-                raise Disconnected(str(error)) from None
+                if _is_lost(error, is_closed=self._group is None or self._group.closed):
+                    await self._lost(error)
+                    raise Disconnected(str(error)) from None
+                raise _refusal(error) or error from None
             except asyncio.CancelledError:
                 # Cancelled half-way: what the connection is in the middle of is nobody's any more.
                 await self._drop_group()
@@ -152,12 +175,17 @@ class PostgresStore(SqlStore):
 
         return await self._use(with_time)
 
+    async def _survey(self, function: Callable[[Transaction], T]) -> T:
+        return await self._transact(function)
+
     async def _look(self, function: Callable[[sa.Connection], T]) -> T:
         return await self._use(function)
 
     async def _use(self, function: Callable[[sa.Connection], T]) -> T:
+        is_connected = False
         try:
             async with self._engine.begin() as connection:
+                is_connected = True
                 return await connection.run_sync(function)
         except exc.IntegrityError as error:
             raise Collision(str(error.orig)) from None
@@ -167,11 +195,12 @@ class PostgresStore(SqlStore):
             cause = error.orig
             if isinstance(cause, psycopg.Error) and cause.sqlstate in _GIVE_WAY:
                 raise Contended(str(cause)) from None
-            if error.connection_invalidated or isinstance(cause, _GONE):
+            if _is_lost(cause, is_closed=error.connection_invalidated or not is_connected):
                 await self._pool_lost(cause)
                 raise Disconnected(str(cause)) from None
-            raise
-        except _GONE as error:
+            raise _refusal(cause) or error from None
+        except psycopg.Error as error:
+            # Not of a statement: the driver's own, about a connection that cannot be used any more.
             await self._pool_lost(error)
             raise Disconnected(str(error)) from None
 

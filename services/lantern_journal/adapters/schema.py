@@ -51,6 +51,10 @@ runs = sa.Table(
     sa.Column("consumed_inbox", sa.BigInteger, nullable=False),
     # Where its cancel_requested stands.
     sa.Column("cancel_seq", sa.BigInteger),
+    # The digests of the code whose replay of this run failed, the last one first, with spaces between them.
+    sa.Column("failed_digests", sa.Text, nullable=False),
+    # Drives in a row that failed by a fault of their own, and left nothing in the journal.
+    sa.Column("drive_faults", sa.Integer, nullable=False),
 )
 sa.Index("runs_request", runs.c.tenant_id, runs.c.request_id, unique=True)
 sa.Index("runs_newest", runs.c.tenant_id, runs.c.run_id)
@@ -75,6 +79,19 @@ sa.Index(
     runs.c.due_us,
     postgresql_where=sa.text("due_us IS NOT NULL"),
     sqlite_where=sa.text("due_us IS NOT NULL"),
+)
+sa.Index(
+    "runs_waiting_for_code",
+    runs.c.tenant_id,
+    runs.c.agent_name,
+    postgresql_where=sa.text("waiting_on IN ('capacity', 'code_fix') AND ended_us IS NULL"),
+    sqlite_where=sa.text("waiting_on IN ('capacity', 'code_fix') AND ended_us IS NULL"),
+)
+sa.Index(
+    "runs_unconsumed",
+    runs.c.run_id,
+    postgresql_where=sa.text("inbox_number > consumed_inbox AND ended_us IS NULL"),
+    sqlite_where=sa.text("inbox_number > consumed_inbox AND ended_us IS NULL"),
 )
 sa.Index(
     "runs_set_aside",
@@ -127,6 +144,12 @@ sa.Index(
     worker_sessions.c.seen_us,
     postgresql_where=sa.text("NOT closed"),
     sqlite_where=sa.text("NOT closed"),
+)
+sa.Index(
+    "worker_sessions_closed",
+    worker_sessions.c.seen_us,
+    postgresql_where=sa.text("closed"),
+    sqlite_where=sa.text("closed"),
 )
 
 run_inbox = sa.Table(

@@ -1,5 +1,6 @@
 """Claims on deliveries to the outside world, in SQL (SPEC E4)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -50,11 +51,9 @@ def claim(tx: Transaction, request: Claim) -> tuple[bool, SideEffect]:
 
 def settle(tx: Transaction, request: Settlement) -> tuple[SideEffect, bool]:
     """Records a fact, whoever holds the lease by now, and wakes a run that waits for an operator."""
-    run = tx.connection.execute(
-        sa.select(runs.c.state, runs.c.waiting_on).where(runs.c.run_id == request.run_id).with_for_update()
-    ).one_or_none()
+    concerned = _lock_concerned(tx, request.run_id)
     found = _find(tx, request.key, lock=True)
-    if run is None or found is None or found.run_id != request.run_id:
+    if found is None or found.run_id != request.run_id:
         raise LanternError(
             reasons.SIDE_EFFECT_NOT_FOUND, f"the run never claimed a delivery of key {request.key!r}", key=request.key
         )
@@ -72,10 +71,31 @@ def settle(tx: Transaction, request: Settlement) -> tuple[SideEffect, bool]:
         .where(receipts.c.key == request.key)
         .values(state=request.state.value, result=request.result, settled_us=tx.now_us, settled_by=request.worker_id)
     )
-    woken = run.state == RunState.WAITING and run.waiting_on == "operator"
-    if woken:
-        sql_waking.wake(tx, [request.run_id], run_state.SIGNALLED)
-    return SideEffect(key=request.key, state=request.state, result=request.result), woken
+    waiting = [run.run_id for run in concerned if run.state == RunState.WAITING and run.waiting_on == "operator"]
+    for run_id in waiting:
+        sql_waking.wake(tx, run_id, run_state.SIGNALLED)
+    return SideEffect(key=request.key, state=request.state, result=request.result), bool(waiting)
+
+
+def _lock_concerned(tx: Transaction, run_id: str) -> Sequence[Any]:
+    """The run, and the open one of its workflow id, which may wait for the same delivery."""
+    mine = (
+        sa.select(runs.c.tenant_id, runs.c.workflow_id)
+        .where(runs.c.run_id == run_id, runs.c.workflow_id != "")
+        .subquery()
+    )
+    other = runs.alias()
+    open_one = (
+        sa.select(other.c.run_id)
+        .join(mine, sa.and_(other.c.tenant_id == mine.c.tenant_id, other.c.workflow_id == mine.c.workflow_id))
+        .where(other.c.ended_us.is_(None), other.c.workflow_id != "")
+    )
+    return tx.connection.execute(
+        sa.select(runs.c.run_id, runs.c.state, runs.c.waiting_on)
+        .where(sa.or_(runs.c.run_id == run_id, runs.c.run_id.in_(open_one)))
+        .order_by(runs.c.run_id)
+        .with_for_update()
+    ).all()
 
 
 def _find(tx: Transaction, key: str, *, lock: bool = False) -> Any | None:

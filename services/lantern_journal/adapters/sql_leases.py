@@ -7,10 +7,11 @@ import sqlalchemy as sa
 from lantern_journal.adapters import sql_runs, sql_sessions
 from lantern_journal.adapters.schema import journal_events, run_locks, runs
 from lantern_journal.adapters.sql_events import Transaction, head_of, list_events, write_events
+from lantern_journal.adapters.sql_sessions import USED
 from lantern_journal.domain import leases, run_state
 from lantern_journal.domain.appends import not_found
 from lantern_journal.domain.leases import Limits, Lock
-from lantern_journal.domain.records import Grant, LeaseTarget, OpenedRun, Orphan
+from lantern_journal.domain.records import Grant, LeaseTarget, OpenedRun, Orphan, ReleaseCause
 from lantern_journal.domain.run_state import RunState
 from lantern_kernel import kinds, reasons
 from lantern_kernel.bounds import PAGE_BYTES_MAX, PAGE_ROWS_MAX
@@ -22,9 +23,11 @@ DEFER_WHERE_OFFERED_US = 1_000_000
 """A run that was to wait for capacity, while a worker offers its agent by now, is looked at again after this."""
 
 _SHELTERED = (
-    "(run_locks.opened AND EXISTS (SELECT 1 FROM worker_sessions s WHERE s.worker_id = run_locks.worker_id"
-    " AND NOT s.closed AND s.seen_us > :fresh))"
+    "EXISTS (SELECT 1 FROM worker_sessions s WHERE s.worker_id = run_locks.worker_id AND NOT s.closed"  # noqa: S608
+    f" AND CASE WHEN run_locks.opened THEN s.seen_us > :fresh ELSE {USED} END)"
 )
+"""See `leases.is_free`."""
+
 _UPSERT = sa.text(
     "INSERT INTO run_locks (run_id, worker_id, session_number, epoch, acquired_us, expires_us, opened)"  # noqa: S608
     " VALUES (:run_id, :worker_id, :session_number, :epoch, :now, :until, false)"
@@ -43,11 +46,14 @@ _RUN = sa.select(
     runs.c.agent_name,
     runs.c.agent_version,
     runs.c.waiting_on,
+    runs.c.failed_digests,
+    runs.c.drive_faults,
 )
 
 
 def acquire_lease(tx: Transaction, grant: Grant, limits: Limits) -> int:
     """Grants a lease: the lock's UPSERT, its lease_granted event and RUNNING, or nothing (0)."""
+    found = sql_sessions.hold(tx.connection, [grant.target.worker_id]).get(grant.target.worker_id)
     row = tx.connection.execute(_RUN.where(runs.c.run_id == grant.run_id).with_for_update()).one_or_none()
     if row is None:
         raise not_found(grant.run_id)
@@ -57,12 +63,12 @@ def acquire_lease(tx: Transaction, grant: Grant, limits: Limits) -> int:
     state = RunState(row.state)
     is_due = row.due_us is not None and row.due_us <= tx.now_us
     needs_driver = state in (RunState.QUEUED, RunState.RUNNING) or (state is RunState.WAITING and is_due)
-    found = sql_sessions.find(tx.connection, grant.target.worker_id)
     if not needs_driver or found is None:
         return 0
     if not leases.may_receive(found.session, grant.target.session_number, tx.now_us, limits.silence_us):
         return 0
-    if found.tenant_id != row.tenant_id or leases.offer_of(found.offers, row.agent_name) is None:
+    failed_last = leases.failed_last(row.failed_digests)
+    if found.tenant_id != row.tenant_id or not leases.can_drive(found.offers, row.agent_name, failed_last):
         return 0
     epoch = row.epoch + 1
     granted = tx.connection.execute(
@@ -109,15 +115,18 @@ def _granted_by_this_call(tx: Transaction, grant: Grant, head_seq: int) -> bool:
 
 
 def open_run(tx: Transaction, run_id: str, epoch: int, target: LeaseTarget, limits: Limits) -> OpenedRun:
-    """Makes a grant a full lease."""
+    """Makes a grant a full lease.
+
+    The session is held first: were it closed meanwhile, the lease would outlive it by its whole length.
+    """
+    found = sql_sessions.hold(tx.connection, [target.worker_id]).get(target.worker_id)
     if not tx.connection.execute(sa.select(runs.c.run_id).where(runs.c.run_id == run_id).with_for_update()).first():
         raise not_found(run_id)
     lock = find_lock(tx.connection, run_id)
     if lock is None or (lock.worker_id, lock.epoch) != (target.worker_id, epoch):
         raise lease_lost(run_id, epoch)
-    if not lock.opened and lock.expires_us <= tx.now_us:
+    if not (lock.opened or lock.used) and lock.expires_us <= tx.now_us:
         raise lease_lost(run_id, epoch)
-    found = sql_sessions.find(tx.connection, target.worker_id)
     if found is None or found.session.closed or target.session_number > found.session.number:
         raise LanternError(
             reasons.SESSION_NOT_ATTACHED, f"worker {target.worker_id} has no open session", worker=target.worker_id
@@ -136,10 +145,11 @@ def open_run(tx: Transaction, run_id: str, epoch: int, target: LeaseTarget, limi
 
 def find_lock(connection: sa.Connection, run_id: str) -> Lock | None:
     """The lock row of a run."""
-    row = connection.execute(sa.select(run_locks).where(run_locks.c.run_id == run_id)).one_or_none()
+    query = sa.select(run_locks, sa.literal_column(USED, sa.Boolean()).label("used"))
+    row = connection.execute(query.where(run_locks.c.run_id == run_id)).one_or_none()
     if row is None:
         return None
-    return Lock(worker_id=row.worker_id, epoch=row.epoch, expires_us=row.expires_us, opened=row.opened)
+    return Lock(worker_id=row.worker_id, epoch=row.epoch, expires_us=row.expires_us, opened=row.opened, used=row.used)
 
 
 def lease_lost(run_id: str, epoch: int) -> LanternError:
@@ -147,8 +157,10 @@ def lease_lost(run_id: str, epoch: int) -> LanternError:
     return LanternError(reasons.LEASE_LOST, f"the lease of epoch {epoch} is not held by this worker", run_id=run_id)
 
 
-def release_lease(tx: Transaction, run_id: str, epoch: int, worker_id: str) -> bool:
-    """Clears the holder and queues the run; False where it was released before."""
+def release_lease(
+    tx: Transaction, run_id: str, epoch: int, worker_id: str, cause: ReleaseCause = ReleaseCause.DRAIN
+) -> int | None:
+    """Clears the holder and queues the run; when it may go on, or None where it was released before."""
     row = tx.connection.execute(_RUN.where(runs.c.run_id == run_id).with_for_update()).one_or_none()
     if row is None:
         raise not_found(run_id)
@@ -156,7 +168,7 @@ def release_lease(tx: Transaction, run_id: str, epoch: int, worker_id: str) -> b
         raise lease_lost(run_id, epoch)
     lock = find_lock(tx.connection, run_id)
     if lock is None or not lock.worker_id:
-        return False
+        return None
     if lock.worker_id != worker_id:
         raise lease_lost(run_id, epoch)
     tx.connection.execute(
@@ -164,13 +176,20 @@ def release_lease(tx: Transaction, run_id: str, epoch: int, worker_id: str) -> b
     )
     queued = run_state.next_state(RunState(row.state), run_state.RELEASED)
     if queued is None:
-        return False
-    tx.connection.execute(
-        runs.update()
-        .where(runs.c.run_id == run_id)
-        .values(state=queued.value, wake_reason=run_state.UPGRADED, recover_after_us=0, updated_us=tx.now_us)
-    )
-    return True
+        return None
+    values: dict[str, Any] = {"state": queued.value, "recover_after_us": 0, "updated_us": tx.now_us}
+    if cause is ReleaseCause.DRAIN:
+        values["wake_reason"] = run_state.UPGRADED
+    elif cause is ReleaseCause.FAULT:
+        # Its drive got somewhere unless its grant is still on top.
+        faults = 1 if lock.used else row.drive_faults + 1
+        values["wake_reason"] = run_state.CRASHED
+        values["drive_faults"] = faults
+        values["recover_after_us"] = tx.now_us + leases.fault_pause_us(faults)
+    # REFUSED: it was not driven, and needs a driver for the reason that the grant was made for.
+    tx.connection.execute(runs.update().where(runs.c.run_id == run_id).values(values))
+    recover_after_us: int = values["recover_after_us"]
+    return recover_after_us
 
 
 def defer_run(tx: Transaction, run_id: str, delay_us: int | None, salt: bytes, limits: Limits) -> None:
@@ -182,8 +201,14 @@ def defer_run(tx: Transaction, run_id: str, delay_us: int | None, salt: bytes, l
     state = RunState(row.state)
     if state in run_state.FINAL or not _is_free(tx, run_id, limits):
         return
-    if delay_us is None and sql_sessions.is_offered(tx, row.tenant_id, row.agent_name, limits):
-        delay_us = DEFER_WHERE_OFFERED_US
+    waiting_on, error = "capacity", no_capacity(row.agent_name, row.agent_version)
+    if delay_us is None:
+        failed_last = leases.failed_last(row.failed_digests)
+        offers = sql_sessions.find_offers(tx, row.tenant_id, row.agent_name)
+        if leases.can_drive(offers, row.agent_name, failed_last):
+            delay_us = DEFER_WHERE_OFFERED_US
+        elif offers:
+            waiting_on, error = "code_fix", only_failed_code(row.agent_name, failed_last)
     if delay_us is not None:
         if state is RunState.WAITING and (row.due_us is None or row.due_us > tx.now_us):
             return
@@ -191,18 +216,17 @@ def defer_run(tx: Transaction, run_id: str, delay_us: int | None, salt: bytes, l
         tx.connection.execute(runs.update().where(runs.c.run_id == run_id).values(values))
         return
     if state is RunState.WAITING:
-        _wait_for_capacity_instead(tx, run_id, row)
+        _wait_instead(tx, run_id, row, waiting_on, error)
         return
     head = head_of(tx.connection, run_id)
-    error = no_capacity(row.agent_name, row.agent_version)
-    park = NewEvent(kind=kinds.RUN_PARKED, payload=ParkFacts(waiting_on="capacity", error=error).pack(), salt=salt)
+    park = NewEvent(kind=kinds.RUN_PARKED, payload=ParkFacts(waiting_on=waiting_on, error=error).pack(), salt=salt)
     after, _ = write_events(tx, run_id, head, head.epoch, [park])
     tx.connection.execute(
         runs.update()
         .where(runs.c.run_id == run_id)
         .values(
             state=RunState.WAITING.value,
-            waiting_on="capacity",
+            waiting_on=waiting_on,
             due_us=None,
             error=run_state.error_bytes(error),
             wake_reason=run_state.UPGRADED,
@@ -215,15 +239,14 @@ def defer_run(tx: Transaction, run_id: str, delay_us: int | None, salt: bytes, l
     )
 
 
-def _wait_for_capacity_instead(tx: Transaction, run_id: str, row: Any) -> None:
-    """A due run that nobody can drive waits for capacity: its row alone changes, as its park event still stands."""
+def _wait_instead(tx: Transaction, run_id: str, row: Any, waiting_on: str, error: RunErrorFacts) -> None:
+    """A due run that nobody can drive waits for who can: its row alone changes, as its park event still stands."""
     if row.due_us is None or row.due_us > tx.now_us:
         return
-    error = no_capacity(row.agent_name, row.agent_version)
     tx.connection.execute(
         runs.update()
         .where(runs.c.run_id == run_id)
-        .values(waiting_on="capacity", due_us=None, error=run_state.error_bytes(error), updated_us=tx.now_us)
+        .values(waiting_on=waiting_on, due_us=None, error=run_state.error_bytes(error), updated_us=tx.now_us)
     )
 
 
@@ -235,22 +258,37 @@ def no_capacity(agent_name: str, agent_version: int) -> RunErrorFacts:
     )
 
 
+def only_failed_code(agent_name: str, digest: str) -> RunErrorFacts:
+    """Live executors offer the agent, but in no other code than that which failed to replay this run."""
+    return RunErrorFacts(
+        code=reasons.NONDETERMINISM,
+        message=f"the code of {agent_name} that is offered failed to replay this run; it goes on with other code",
+        details={"digest": digest},
+    )
+
+
 def _is_free(tx: Transaction, run_id: str, limits: Limits) -> bool:
     lock = find_lock(tx.connection, run_id)
     holder = sql_sessions.find(tx.connection, lock.worker_id) if lock is not None and lock.worker_id else None
     return leases.is_free(lock, holder.session if holder else None, tx.now_us, limits)
 
 
-_ORPHANS = sa.text(
-    "SELECT run_id, tenant_id, agent_name, agent_version, agent_digest, reason FROM ("  # noqa: S608
-    " SELECT runs.*, CASE WHEN runs.state = 'RUNNING' AND run_locks.opened THEN 'crash' ELSE runs.wake_reason END"
-    " AS reason, row_number() OVER (PARTITION BY runs.tenant_id ORDER BY runs.created_us, runs.run_id) AS turn"
+_OF_ORPHANS = (
+    "SELECT runs.run_id, runs.tenant_id, runs.agent_name, runs.agent_version, runs.agent_digest, runs.failed_digests,"  # noqa: S608
+    f" runs.created_us, CASE WHEN runs.state = 'RUNNING' AND (run_locks.opened OR {USED}) THEN 'crash'"
+    " ELSE runs.wake_reason END AS reason"
     " FROM runs LEFT JOIN run_locks ON run_locks.run_id = runs.run_id"
     " WHERE runs.ended_us IS NULL AND runs.recover_after_us <= :now"
-    " AND (runs.state IN ('QUEUED', 'RUNNING') OR (runs.state = 'WAITING' AND runs.due_us <= :now))"
     " AND (run_locks.run_id IS NULL OR run_locks.worker_id = ''"
     f" OR (run_locks.expires_us <= :now AND NOT {_SHELTERED}))"
-    ") AS orphans ORDER BY turn, created_us, run_id LIMIT :most"
+)
+_ORPHANS = sa.text(
+    # Two parts, an index for each: those that somebody should drive, and those that are due.
+    "SELECT * FROM (SELECT found.*,"  # noqa: S608
+    " row_number() OVER (PARTITION BY found.tenant_id ORDER BY found.created_us, found.run_id) AS turn FROM ("
+    f"{_OF_ORPHANS} AND runs.state IN ('QUEUED', 'RUNNING')"
+    f" UNION ALL {_OF_ORPHANS} AND runs.state = 'WAITING' AND runs.due_us IS NOT NULL AND runs.due_us <= :now"
+    ") AS found) AS orphans ORDER BY turn, created_us, run_id LIMIT :most"
 )
 
 
@@ -265,6 +303,7 @@ def find_orphans(tx: Transaction, limit: int, limits: Limits) -> list[Orphan]:
             agent_version=row.agent_version,
             agent_digest=row.agent_digest,
             reason=row.reason,
+            failed_digest=leases.failed_last(row.failed_digests),
         )
         for row in found
     ]

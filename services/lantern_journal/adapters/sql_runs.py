@@ -142,6 +142,7 @@ _END_DRIVE = (
         recover_after_us=0,
         updated_us=sa.bindparam("at"),
         ended_us=sa.bindparam("ended"),
+        drive_faults=0,
         end_seq=sa.bindparam("end"),
     )
 )
@@ -166,9 +167,15 @@ def apply_changes(connection: sa.Connection, changes: Sequence[RunChange]) -> No
     connection.execute(_END_DRIVE, [_ending_values(change) for change in ending])
     connection.execute(
         run_locks.update()
-        .where(run_locks.c.run_id.in_([change.run_id for change in ending]))
+        .where(run_locks.c.run_id.in_(locks_of([change.run_id for change in ending])))
         .values(worker_id="", expires_us=0, opened=False)
     )
+
+
+def locks_of(run_ids: Sequence[str]) -> sa.Select[tuple[str]]:
+    """The locks of runs, taken in one order."""
+    locks = sa.select(run_locks.c.run_id).where(run_locks.c.run_id.in_(run_ids))
+    return locks.order_by(run_locks.c.run_id).with_for_update()
 
 
 def _ending_values(change: RunChange) -> dict[str, object]:
@@ -227,7 +234,7 @@ def send(tx: Transaction, entry: NewEntry, limits: Limits) -> SentEntry:
         _end_at_once(tx, entry, number)
         return SentEntry(number=number, repeated=False, ended=True)
     if state is RunState.WAITING and run_state.wakes(entry.kind, row.waiting_on):
-        sql_waking.wake(tx, [entry.run_id], run_state.SIGNALLED)
+        sql_waking.wake(tx, entry.run_id, run_state.SIGNALLED)
         return SentEntry(number=number, repeated=False, woken=True)
     lock = tx.connection.execute(sa.select(run_locks.c.worker_id).where(run_locks.c.run_id == entry.run_id)).scalar()
     return SentEntry(number=number, repeated=False, driver=lock or "")

@@ -3,16 +3,16 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
 from lantern_journal.adapters import sql_waking
-from lantern_journal.adapters.schema import agents, journal_events, run_locks, runs, worker_sessions
+from lantern_journal.adapters.schema import agents, run_locks, runs, worker_sessions
 from lantern_journal.adapters.sql_events import Transaction
 from lantern_journal.domain import leases, run_state
 from lantern_journal.domain.leases import AgentOffer, Limits, Session
 from lantern_journal.domain.records import Agent, Attach, Attached, Tended, Tending, Worker
-from lantern_journal.domain.run_state import RunState
 from lantern_kernel import kinds
 
 AGENTS_LOCK = 7_001
@@ -39,12 +39,19 @@ def lock_agents(connection: sa.Connection) -> None:
 
 def find(connection: sa.Connection, worker_id: str) -> FoundSession | None:
     """A worker's session, open or not."""
-    return find_all(connection, [worker_id]).get(worker_id)
+    return _found(connection, sa.select(worker_sessions).where(worker_sessions.c.worker_id == worker_id)).get(worker_id)
 
 
-def find_all(connection: sa.Connection, worker_ids: Sequence[str]) -> dict[str, FoundSession]:
-    """The sessions of workers, open or not, by worker."""
+def hold(connection: sa.Connection, worker_ids: Sequence[str], *, to_change: bool = False) -> dict[str, FoundSession]:
+    """The sessions of workers, by worker, which stay as they are until the transaction ends.
+
+    Sessions are locked before runs, and runs before their locks, each in order: nobody waits for somebody who waits.
+    """
     query = sa.select(worker_sessions).where(worker_sessions.c.worker_id.in_(worker_ids))
+    return _found(connection, query.order_by(worker_sessions.c.worker_id).with_for_update(read=not to_change))
+
+
+def _found(connection: sa.Connection, query: sa.Select[Any]) -> dict[str, FoundSession]:
     return {
         row.worker_id: FoundSession(
             session=Session(
@@ -121,53 +128,45 @@ def _register(tx: Transaction, request: Attach) -> None:
 
 
 def _wake_waiting(tx: Transaction, request: Attach) -> int:
-    waiting = tx.connection.execute(
-        sa.select(runs.c.run_id, runs.c.agent_name, runs.c.agent_digest, runs.c.waiting_on, runs.c.error)
-        .where(
-            runs.c.state == RunState.WAITING.value,
-            runs.c.ended_us.is_(None),
-            runs.c.waiting_on.in_(["capacity", "code_fix"]),
+    woken = 0
+    for name in sorted({offer.name for offer in request.offers}):
+        digests = sorted({offer.digest for offer in request.offers if offer.name == name})
+        woken += sql_waking.wake_where(
+            tx,
+            run_state.UPGRADED,
+            # The literal conditions are those of a partial index.
+            sa.text("waiting_on IN ('capacity', 'code_fix') AND ended_us IS NULL"),
             runs.c.tenant_id == request.tenant_id,
-            runs.c.agent_name.in_(sorted({offer.name for offer in request.offers})),
+            runs.c.agent_name == name,
+            sa.or_(*(_is_helped_by(digest) for digest in digests)),
         )
-        .order_by(runs.c.run_id)
-        .with_for_update()
-    ).all()
-    woken = [
-        row.run_id
-        for row in waiting
-        if leases.wakes_on_offer(
-            row.waiting_on, _failed_digest(row.error, row.agent_digest), request.offers, row.agent_name
-        )
-    ]
-    if woken:
-        sql_waking.wake(tx, woken, run_state.UPGRADED)
-    return len(woken)
+    return woken
 
 
-def _failed_digest(error: bytes | None, pinned: str) -> str:
-    """The code that could not drive the run: as its error says, else what it pinned."""
-    facts = run_state.error_facts(error)
-    return (facts.details or {}).get("digest", pinned) if facts is not None else pinned
+def _is_helped_by(digest: str) -> sa.ColumnElement[bool]:
+    """Whether code of that digest gives a waiting run a chance (SPEC L4).
+
+    WAITING(capacity) is helped by code other than that which failed last, WAITING(code_fix) by code that never failed.
+    """
+    has_failed = sa.func.replace(runs.c.failed_digests, digest, "") != runs.c.failed_digests
+    failed_last = sa.func.substr(runs.c.failed_digests, 1, leases.DIGEST_LENGTH) == digest
+    return sa.or_(
+        sa.and_(runs.c.waiting_on == "capacity", sa.not_(failed_last)),
+        sa.and_(runs.c.waiting_on == "code_fix", sa.not_(has_failed)),
+    )
 
 
 def close_session(tx: Transaction, worker_id: str, number: int) -> int | None:
     """Closes a session that has not been re-attached, and expires its leases."""
-    found = find(tx.connection, worker_id)
-    if found is None or found.session.number != number:
+    found = hold(tx.connection, [worker_id], to_change=True).get(worker_id)
+    if found is None or found.session.number != number or found.session.closed:
         return None
-    # Expired as opened, they tell of a crash rather than of a start.
-    _open_used_leases(tx, tx.now_us, of_worker=worker_id)
-    closed = tx.connection.execute(
-        worker_sessions.update()
-        .where(
-            worker_sessions.c.worker_id == worker_id,
-            worker_sessions.c.session_number == number,
-            sa.not_(worker_sessions.c.closed),
-        )
-        .values(closed=True)
-    ).rowcount
-    return _expire_leases(tx, [worker_id]) if closed else None
+    _close(tx, [worker_id])
+    return _expire_leases(tx, [worker_id])
+
+
+def _close(tx: Transaction, workers: Sequence[str]) -> None:
+    tx.connection.execute(worker_sessions.update().where(worker_sessions.c.worker_id.in_(workers)).values(closed=True))
 
 
 def _expire_leases(tx: Transaction, workers: Sequence[str]) -> int:
@@ -188,6 +187,16 @@ def _locks_of(workers: Sequence[str]) -> sa.Select[tuple[str]]:
     )
 
 
+USED = (
+    "coalesce((SELECT e.kind FROM journal_events e WHERE e.run_id = run_locks.run_id ORDER BY e.seq DESC LIMIT 1)"  # noqa: S608
+    f" <> '{kinds.LEASE_GRANTED}', false)"
+)
+"""A lease that was never opened, but under which something was appended, is as good as opened.
+
+So it is with a run that was created with its lease. The run's last event tells: a grant that nobody has used is still
+on top.
+"""
+
 _SEEN = (
     worker_sessions.update()
     .where(
@@ -198,72 +207,88 @@ _SEEN = (
     .values(seen_us=sa.bindparam("at"))
 )
 
-# Not after the session closed and its leases expired with it: the run would be stranded for a whole lease.
-_HOLDER_IS_OPEN = sa.exists().where(
-    worker_sessions.c.worker_id == run_locks.c.worker_id, sa.not_(worker_sessions.c.closed)
-)
+CLOSED_KEPT_US = 3_600_000_000
+"""Sessions that closed longer ago are deleted: a worker's id never comes back once its process is gone."""
 
-
-def _open_used_leases(tx: Transaction, until_us: int, *, of_worker: str = "") -> None:
-    """A lease that was never opened, but under which something was appended, is as good as opened.
-
-    So it is with a run that was created with its lease. The run's last event tells: a grant that nobody has used is
-    still on top.
-    """
-    last_kind = (
-        sa.select(journal_events.c.kind)
-        .where(journal_events.c.run_id == run_locks.c.run_id)
-        .order_by(journal_events.c.seq.desc())
-        .limit(1)
-        .correlate(run_locks)
-        .scalar_subquery()
-    )
-    used = (
-        sa.select(run_locks.c.run_id)
-        .where(sa.text("NOT opened AND worker_id <> ''"), last_kind != kinds.LEASE_GRANTED, _HOLDER_IS_OPEN)
-        .order_by(run_locks.c.run_id)
-        .with_for_update(skip_locked=True)
-    )
-    if of_worker:
-        used = used.where(run_locks.c.worker_id == of_worker)
-    tx.connection.execute(
-        run_locks.update().where(run_locks.c.run_id.in_(used)).values(opened=True, expires_us=until_us)
-    )
+CLOSED_DELETED_MAX = 200
+"""Of them, in one go."""
 
 
 def tend_sessions(tx: Transaction, tending: Tending, limits: Limits) -> Tended:
     """See `Store.tend_sessions`; statements only for what there is to do."""
     connection, until = tx.connection, tx.now_us + limits.lease_us
+    seen = {worker for worker, _ in tending.seen}
+    held = hold(connection, sorted({*seen, *tending.renew}), to_change=True) if seen or tending.renew else {}
     if tending.seen:
         connection.execute(_SEEN, [{"worker": w, "number": n, "at": tx.now_us} for w, n in sorted(tending.seen)])
+    closed = _silent(tx, limits)
+    if closed:
+        _close(tx, closed)
+        _expire_leases(tx, closed)
     _open_used_leases(tx, until)
-    if tending.renew:
+    # Not of a session that closed, whose leases expired with it: the run would be stranded for a whole lease.
+    renew = [w for w in tending.renew if w in held and not held[w].session.closed and w not in closed]
+    if renew:
         connection.execute(
             run_locks.update()
-            .where(run_locks.c.run_id.in_(_locks_of(tending.renew)), run_locks.c.opened, _HOLDER_IS_OPEN)
+            .where(run_locks.c.run_id.in_(_locks_of(renew)), run_locks.c.opened)
             .values(expires_us=until)
         )
-    silent = connection.execute(
-        worker_sessions.update()
-        .where(sa.not_(worker_sessions.c.closed), worker_sessions.c.seen_us <= tx.now_us - limits.silence_us)
-        .values(closed=True)
-        .returning(worker_sessions.c.worker_id)
-    ).scalars()
-    closed = tuple(sorted(silent))
-    if closed:
-        _expire_leases(tx, closed)
-    lost = _closed_by_others(connection, [worker for worker, _ in tending.seen])
+    _forget_closed(tx)
+    lost = [worker for worker in seen if worker in held and held[worker].session.closed]
     return Tended(closed=tuple(sorted({*closed, *lost})), inbox=_unconsumed(connection, tending.inbox_of))
 
 
-def _closed_by_others(connection: sa.Connection, workers: Sequence[str]) -> list[str]:
-    """Workers that we hear, but whose sessions another journal process took for silent while we could not write."""
-    if not workers:
-        return []
-    query = sa.select(worker_sessions.c.worker_id).where(
-        worker_sessions.c.worker_id.in_(workers), worker_sessions.c.closed
+def _silent(tx: Transaction, limits: Limits) -> list[str]:
+    """Open sessions that were silent for too long, held; without those that another journal process holds."""
+    query = (
+        sa.select(worker_sessions.c.worker_id)
+        .where(sa.not_(worker_sessions.c.closed), worker_sessions.c.seen_us <= tx.now_us - limits.silence_us)
+        .order_by(worker_sessions.c.worker_id)
+        .with_for_update(skip_locked=True)
     )
-    return list(connection.execute(query).scalars())
+    return list(tx.connection.execute(query).scalars())
+
+
+def _open_used_leases(tx: Transaction, until_us: int | None) -> None:
+    """Writes down that a lease was opened where something was appended under it; see `USED`.
+
+    The sessions are held, as for a renewal; one that another journal process holds waits for the next time.
+    """
+    unopened = sa.select(run_locks.c.worker_id).where(sa.text("NOT opened AND worker_id <> ''")).distinct()
+    holders = (
+        sa.select(worker_sessions.c.worker_id)
+        .where(worker_sessions.c.worker_id.in_(unopened), sa.not_(worker_sessions.c.closed))
+        .order_by(worker_sessions.c.worker_id)
+        .with_for_update(skip_locked=True)
+    )
+    workers = list(tx.connection.execute(holders).scalars())
+    if not workers:
+        return
+    used = (
+        sa.select(run_locks.c.run_id)
+        .where(sa.text("NOT opened AND worker_id <> ''"), run_locks.c.worker_id.in_(workers), sa.text(USED))
+        .order_by(run_locks.c.run_id)
+        .with_for_update(skip_locked=True)
+    )
+    values: dict[str, Any] = {"opened": True} if until_us is None else {"opened": True, "expires_us": until_us}
+    tx.connection.execute(run_locks.update().where(run_locks.c.run_id.in_(used)).values(values))
+
+
+def _forget_closed(tx: Transaction) -> None:
+    """Deletes some of the sessions that closed long ago and hold no lease."""
+    holds = sa.exists().where(run_locks.c.worker_id == worker_sessions.c.worker_id, run_locks.c.worker_id != "")
+    old = (
+        sa.select(worker_sessions.c.worker_id)
+        # The literal condition is that of a partial index.
+        .where(sa.text("closed"), worker_sessions.c.seen_us <= tx.now_us - CLOSED_KEPT_US, sa.not_(holds))
+        .order_by(worker_sessions.c.worker_id)
+        .limit(CLOSED_DELETED_MAX)
+        .with_for_update(skip_locked=True)
+    )
+    found = list(tx.connection.execute(old).scalars())
+    if found:
+        tx.connection.execute(worker_sessions.delete().where(worker_sessions.c.worker_id.in_(found)))
 
 
 def _unconsumed(connection: sa.Connection, workers: Sequence[str]) -> tuple[tuple[str, str, int], ...]:
@@ -273,26 +298,40 @@ def _unconsumed(connection: sa.Connection, workers: Sequence[str]) -> tuple[tupl
         sa.select(run_locks.c.worker_id, runs.c.run_id, runs.c.inbox_number)
         .join(runs, runs.c.run_id == run_locks.c.run_id)
         .where(run_locks.c.worker_id.in_(workers), run_locks.c.worker_id != "")
-        .where(runs.c.inbox_number > runs.c.consumed_inbox)
+        .where(sa.text("inbox_number > consumed_inbox AND ended_us IS NULL"))
     )
     return tuple((worker, run_id, number) for worker, run_id, number in connection.execute(query))
 
 
 def adopt_sessions(tx: Transaction) -> None:
-    """Every open session was heard from just now, as far as we may judge."""
-    tx.connection.execute(
-        worker_sessions.update()
+    """Every open session was heard from just now, as far as we may judge, and drives what it has appended to."""
+    stale = (
+        sa.select(worker_sessions.c.worker_id)
         .where(sa.not_(worker_sessions.c.closed), worker_sessions.c.seen_us < tx.now_us)
-        .values(seen_us=tx.now_us)
+        .order_by(worker_sessions.c.worker_id)
+        .with_for_update()
     )
+    tx.connection.execute(
+        worker_sessions.update().where(worker_sessions.c.worker_id.in_(stale)).values(seen_us=tx.now_us)
+    )
+    _open_used_leases(tx, None)
 
 
-def is_offered(tx: Transaction, tenant_id: str, name: str, limits: Limits) -> bool:
-    """Whether a live session that takes work offers an agent of that name."""
-    return any(
-        worker.tenant_id == tenant_id and not worker.draining and leases.offer_of(worker.offers, name)
-        for worker in find_workers(tx, limits)
+def find_offers(tx: Transaction, tenant_id: str, name: str) -> list[AgentOffer]:
+    """The offers of an agent by sessions that take work.
+
+    Those count that were not heard from lately: after an outage every session is silent to us, and one that is dead is
+    closed before long. A run that waits for capacity beside a live worker would wait for ever.
+    """
+    # An exact look into the JSON: within a string of it the quotes would be escaped.
+    wanted = f"[{json.dumps(name)}, "
+    query = sa.select(worker_sessions.c.agents).where(
+        sa.not_(worker_sessions.c.closed),
+        sa.not_(worker_sessions.c.draining),
+        worker_sessions.c.tenant_id == tenant_id,
+        sa.func.replace(worker_sessions.c.agents, wanted, "") != worker_sessions.c.agents,
     )
+    return [o for text in tx.connection.execute(query).scalars() for o in _offers(text) if o.name == name]
 
 
 def find_workers(tx: Transaction, limits: Limits) -> list[Worker]:

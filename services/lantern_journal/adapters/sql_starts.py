@@ -69,6 +69,9 @@ def start_runs(tx: Transaction, starts: Sequence[NewRun], limits: Limits) -> lis
 
 
 def _look_up(connection: sa.Connection, starts: Sequence[NewRun]) -> _Known:
+    workers = sorted({new.target.worker_id for new in starts if new.target is not None})
+    # Held: no lease is granted to a session that is being closed.
+    sessions = sql_sessions.hold(connection, workers) if workers else {}
     requests = sa.select(runs.c.tenant_id, runs.c.request_id, runs.c.run_id, runs.c.request_digest).where(
         sa.tuple_(runs.c.tenant_id, runs.c.request_id).in_([(new.tenant_id, new.request_id) for new in starts])
     )
@@ -80,7 +83,6 @@ def _look_up(connection: sa.Connection, starts: Sequence[NewRun]) -> _Known:
     found_agents: dict[tuple[str, str], dict[str, int]] = {}
     for row in connection.execute(versions):
         found_agents.setdefault((row.tenant_id, row.name), {})[row.digest] = row.version
-    workers = sorted({new.target.worker_id for new in starts if new.target is not None})
     return _Known(
         requests={
             (row.tenant_id, row.request_id): (row.run_id, row.request_digest) for row in connection.execute(requests)
@@ -88,7 +90,7 @@ def _look_up(connection: sa.Connection, starts: Sequence[NewRun]) -> _Known:
         open_workflows=_workflows(connection, named, runs.c.ended_us.is_(None)),
         any_workflows=_workflows(connection, rejecting, sa.true()),
         agents=found_agents,
-        sessions=sql_sessions.find_all(connection, workers) if workers else {},
+        sessions=sessions,
     )
 
 
@@ -239,6 +241,8 @@ def _run_values(new: NewRun, run: Run) -> dict[str, Any]:
         "epoch": run.epoch,
         "inbox_number": 0,
         "consumed_inbox": 0,
+        "failed_digests": "",
+        "drive_faults": 0,
     }
 
 

@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_effects, sql_events, sql_leases, sql_runs, sql_sessions, sql_starts
+from lantern_journal.adapters import sql_effects, sql_events, sql_leases, sql_parks, sql_runs, sql_sessions, sql_starts
 from lantern_journal.adapters.sql_events import Transaction
 from lantern_journal.domain.appends import Head, Row
 from lantern_journal.domain.leases import Limits
@@ -25,6 +25,7 @@ from lantern_journal.domain.records import (
     NewRun,
     OpenedRun,
     Orphan,
+    ReleaseCause,
     Run,
     RunFilter,
     SentEntry,
@@ -70,6 +71,10 @@ class SqlStore(abc.ABC):
     async def _look(self, function: Callable[[sa.Connection], T]) -> T:
         """Runs a function that only reads; raises Disconnected."""
 
+    @abc.abstractmethod
+    async def _survey(self, function: Callable[[Transaction], T]) -> T:
+        """Runs a function that only reads, and judges by the time; raises Disconnected."""
+
     async def _write(self, function: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._insist(lambda: self._transact(lambda tx: function(tx, *args, **kwargs)))
 
@@ -103,18 +108,21 @@ class SqlStore(abc.ABC):
         """See Store."""
         return await self._read(sql_events.head_of, run_id)
 
-    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> None:
+    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> tuple[str, ...]:
         """See Store."""
 
-        def write(tx: Transaction) -> None:
-            if changes:
-                sql_runs.check_changes(tx.connection, changes)
+        def write(tx: Transaction) -> tuple[str, ...]:
+            if not changes:
+                sql_events.insert_rows(tx.connection, rows)
+                return ()
+            sql_parks.lock(tx, changes)
+            sql_runs.check_changes(tx.connection, changes)
             sql_events.insert_rows(tx.connection, rows)
-            if changes:
-                sql_runs.apply_changes(tx.connection, changes)
+            sql_runs.apply_changes(tx.connection, changes)
+            return sql_parks.wake_late(tx, changes)
 
         try:
-            await self._transact(write)
+            return await self._transact(write)
         except Contended as error:
             raise Collision(str(error)) from error
 
@@ -154,9 +162,11 @@ class SqlStore(abc.ABC):
         """See Store."""
         return await self._write(sql_leases.acquire_lease, grant, limits)
 
-    async def release_lease(self, run_id: str, epoch: int, worker_id: str) -> bool:
+    async def release_lease(
+        self, run_id: str, epoch: int, worker_id: str, cause: ReleaseCause = ReleaseCause.DRAIN
+    ) -> int | None:
         """See Store."""
-        return await self._write(sql_leases.release_lease, run_id, epoch, worker_id)
+        return await self._write(sql_leases.release_lease, run_id, epoch, worker_id, cause)
 
     async def defer_run(self, run_id: str, delay_us: int | None, salt: bytes, limits: Limits) -> None:
         """See Store."""
@@ -186,11 +196,11 @@ class SqlStore(abc.ABC):
 
     async def find_orphans(self, limit: int, limits: Limits) -> list[Orphan]:
         """See Store."""
-        return await self._write(sql_leases.find_orphans, limit, limits)
+        return await self._insist(lambda: self._survey(lambda tx: sql_leases.find_orphans(tx, limit, limits)))
 
     async def find_workers(self, limits: Limits) -> list[Worker]:
         """See Store."""
-        return await self._write(sql_sessions.find_workers, limits)
+        return await self._insist(lambda: self._survey(lambda tx: sql_sessions.find_workers(tx, limits)))
 
     async def next_due_us(self, after_us: int) -> int | None:
         """See Store."""

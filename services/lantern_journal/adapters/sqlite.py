@@ -107,11 +107,19 @@ class SqliteStore(SqlStore):
         except exc.IntegrityError as error:
             raise Collision(str(error.orig)) from None
         except (exc.OperationalError, sqlite3.OperationalError) as error:
+            if _is_refused(error):
+                raise
             # Busy, a full disk, an I/O error: whether the commit went in is for the content to say.
             raise Disconnected(str(error)) from None
 
     async def _look(self, function: Callable[[sa.Connection], T]) -> T:
         return await self._run(self._reading, lambda: self._read_in_thread(function))
+
+    async def _survey(self, function: Callable[[Transaction], T]) -> T:
+        # The reader's: however many runs there are to look through, no append waits for it.
+        return await self._look(
+            lambda connection: function(Transaction(connection=connection, now_us=self._clock.now_us()))
+        )
 
     def _read_in_thread(self, function: Callable[[sa.Connection], T]) -> T:
         try:
@@ -120,6 +128,8 @@ class SqliteStore(SqlStore):
             with self._reader.begin():
                 return function(self._reader)
         except exc.OperationalError as error:
+            if _is_refused(error):
+                raise
             raise Disconnected(str(error)) from None
 
     async def tend_sessions(self, tending: Tending, limits: Limits) -> Tended:
@@ -132,6 +142,12 @@ class SqliteStore(SqlStore):
             return tended
 
         return await self._once(tend)
+
+
+def _is_refused(error: exc.OperationalError | sqlite3.OperationalError) -> bool:
+    """Whether the statement itself was refused (SQLITE_ERROR): sent again, it would be refused again."""
+    cause = error.orig if isinstance(error, exc.OperationalError) else error
+    return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
 
 
 _MARK = sa.text(

@@ -46,6 +46,8 @@ class Lock:
     expires_us: int
     # Whether the holder has shown that it drives the run.
     opened: bool
+    # Whether something was appended under it: as good as opened, where nobody has written that down yet.
+    used: bool = False
 
 
 def is_fresh(session: Session | None, now_us: int, silence_us: int) -> bool:
@@ -58,13 +60,15 @@ def is_free(lock: Lock | None, holder: Session | None, now_us: int, limits: Limi
 
     It can where there is none, it was released, or it has expired; but an opened lease whose session is alive is not
     stolen even then (its renewal is late, no more). An unopened grant has no such shelter, or a lost Drive would strand
-    its run for as long as the worker lives.
+    its run for as long as the worker lives. One that was used is taken from an open session only once that is closed.
     """
     if lock is None or not lock.worker_id:
         return True
     if lock.expires_us > now_us:
         return False
-    return not (lock.opened and is_fresh(holder, now_us, limits.silence_us))
+    if lock.opened:
+        return not is_fresh(holder, now_us, limits.silence_us)
+    return not (lock.used and holder is not None and not holder.closed)
 
 
 def may_receive(session: Session | None, number: int, now_us: int, silence_us: int) -> bool:
@@ -99,10 +103,41 @@ def offer_of(offers: Sequence[AgentOffer], name: str) -> AgentOffer | None:
     return next((offer for offer in offers if offer.name == name), None)
 
 
-def wakes_on_offer(waiting_on: str, pinned_digest: str, offered: Sequence[AgentOffer], name: str) -> bool:
-    """Whether a session that offers these agents wakes a waiting run of agent `name` (SPEC L4).
+def can_drive(offers: Sequence[AgentOffer], name: str, failed_digest: str) -> bool:
+    """Whether one of these offers can drive a run of that agent, which that code failed to replay."""
+    return any(offer.name == name and offer.digest != failed_digest for offer in offers)
 
-    WAITING(capacity) is woken by any version of its agent; WAITING(code_fix) by code other than the one that failed.
+
+FAULT_PAUSE_US_FIRST = 1_000_000
+FAULT_PAUSE_US_MAX = 60_000_000
+
+
+def fault_pause_us(faults: int) -> int:
+    """How long a run rests after so many faulty drives in a row: a second, doubled up to a minute."""
+    return min(FAULT_PAUSE_US_FIRST << min(faults - 1, 10), FAULT_PAUSE_US_MAX)
+
+
+DIGEST_LENGTH = 64
+"""Of a digest in hexadecimal digits."""
+
+FAILED_DIGESTS_MAX = 16
+"""Codes that are remembered to have failed on a run."""
+
+
+def failed_last(failed_digests: str) -> str:
+    """The digest of the code whose replay of the run failed last; empty where none did."""
+    return failed_digests[:DIGEST_LENGTH]
+
+
+def failed_too(digest: str, failed_digests: str) -> str:
+    """The digests of codes that failed on a run, with one more; the last one first."""
+    earlier = [known for known in failed_digests.split() if known != digest]
+    return " ".join([digest, *earlier][:FAILED_DIGESTS_MAX])
+
+
+def is_fixed_by(offered: Sequence[AgentOffer], failed_digests: str) -> bool:
+    """Whether one of these offers of a run's agent is code that has not failed on it yet.
+
+    Code that failed before is no fix, though other code failed since: two bad versions would pass the run to and fro.
     """
-    digests = {offer.digest for offer in offered if offer.name == name}
-    return bool(digests) if waiting_on == "capacity" else bool(digests - {pinned_digest})
+    return bool({offer.digest for offer in offered} - set(failed_digests.split()))

@@ -25,6 +25,17 @@ class SideEffectState(StrEnum):
     REFUSED = "refused"
 
 
+class ReleaseCause(StrEnum):
+    """Why a run is handed back."""
+
+    # The worker stops; the run can go on elsewhere at once.
+    DRAIN = "drain"
+    # The drive itself failed; the run is tried again after a pause.
+    FAULT = "fault"
+    # The worker did not take what was acquired for it; nothing has changed for the run.
+    REFUSED = "refused"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaseTarget:
     """A worker's session."""
@@ -270,6 +281,8 @@ class Orphan:
     agent_digest: str
     # start, crash, timer, signal or upgrade.
     reason: str
+    # The digest of the code whose replay of it failed last; empty where none did.
+    failed_digest: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -324,7 +337,7 @@ class Claim:
     sink: str
     # The claiming worker.
     worker_id: str
-    # Random; by it the call knows its own work again after a lost connection.
+    # The worker's, random, once per claim; by it a repeat after a lost answer is known.
     nonce: bytes
 
 

@@ -7,6 +7,7 @@ any open state --run_succeeded | run_failed | run_cancelled--> final (nothing le
 """
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -183,6 +184,16 @@ def error_bytes(error: RunErrorFacts | None) -> bytes | None:
 def error_facts(raw: bytes | None) -> RunErrorFacts | None:
     """The error that a run's row keeps."""
     return None if raw is None else RunErrorFacts.from_facts(json.loads(raw))
+
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def digest_of(raw: bytes | None) -> str:
+    """The code that an error in a run's row names as the one that failed; empty where it names none."""
+    facts = error_facts(raw)
+    named = (facts.details or {}).get("digest", "") if facts is not None else ""
+    return named if _DIGEST.fullmatch(named) else ""
 
 
 WOKEN_BY_SIGNAL = frozenset({"signal", "approval", "operator"})

@@ -130,20 +130,14 @@ class WorkerServicer(worker_service_pb2_grpc.JournalWorkerServiceServicer):
     async def ReleaseLease(self, request: pb.ReleaseLeaseRequest, context: Any) -> pb.ReleaseLeaseResponse:
         """Hands a run back."""
         validate.release_lease(request)
-        await self._leases.release(request.run_id, request.epoch, request.worker_id)
+        cause = wire.release_cause(request.cause)
+        await self._leases.release(request.run_id, request.epoch, request.worker_id, cause)
         return pb.ReleaseLeaseResponse()
 
     async def ClaimSideEffect(self, request: pb.ClaimSideEffectRequest, context: Any) -> pb.ClaimSideEffectResponse:
         """Claims one delivery."""
         validate.claim(request)
-        claimed, known = await self._leases.claim(
-            key=request.key,
-            run_id=request.run_id,
-            step_id=request.step_id,
-            epoch=request.epoch,
-            sink=request.sink,
-            worker_id=request.worker_id,
-        )
+        claimed, known = await self._leases.claim(wire.claim(request))
         return pb.ClaimSideEffectResponse(claimed=claimed, side_effect=wire.side_effect(known))
 
     async def SettleSideEffect(self, request: pb.SettleSideEffectRequest, context: Any) -> pb.SettleSideEffectResponse:

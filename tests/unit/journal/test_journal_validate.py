@@ -30,6 +30,14 @@ def target(**changes: Any) -> jp.LeaseTarget:
     return made(jp.LeaseTarget, changes, worker_id="w1", session_number=1)
 
 
+def claim_of(nonce: bytes) -> wp.ClaimSideEffectRequest:
+    return wp.ClaimSideEffectRequest(key="k", run_id=RUN, step_id="s", epoch=1, sink="mail", worker_id="w", nonce=nonce)
+
+
+def release_because(cause: Any) -> wp.ReleaseLeaseRequest:
+    return wp.ReleaseLeaseRequest(run_id=RUN, epoch=1, worker_id="w", cause=cause)
+
+
 def create(**changes: Any) -> jp.CreateRunRequest:
     return made(jp.CreateRunRequest, changes, request_id="r", agent_name="order")
 
@@ -178,10 +186,15 @@ BAD: list[tuple[Callable[[Any], object], Any, str, str]] = [
     (validate.list_inbox, wp.ListInboxRequest(run_id=RUN, page_size=-1), "page_size", ""),
     (validate.release_lease, wp.ReleaseLeaseRequest(run_id=RUN, epoch=-1, worker_id="w"), "epoch", ""),
     (validate.release_lease, wp.ReleaseLeaseRequest(run_id=RUN, epoch=1), "worker_id", ""),
+    (validate.release_lease, release_because(4), "cause", ""),
+    (validate.release_lease, release_because(-1), "cause", ""),
     (validate.claim, wp.ClaimSideEffectRequest(key="|"), "key", ""),
     (validate.claim, wp.ClaimSideEffectRequest(key="k", run_id=RUN, step_id=""), "step_id", ""),
     (validate.claim, wp.ClaimSideEffectRequest(key="k", run_id=RUN, step_id="s", epoch=0), "epoch", ""),
     (validate.claim, wp.ClaimSideEffectRequest(key="k", run_id=RUN, step_id="s", epoch=1), "sink", ""),
+    (validate.claim, claim_of(b""), "nonce", ""),
+    (validate.claim, claim_of(b"n" * 15), "nonce", ""),
+    (validate.claim, claim_of(b"n" * 17), "nonce", ""),
     (validate.settle, wp.SettleSideEffectRequest(key="k", run_id=RUN, worker_id="w"), "state", ""),
     (validate.settle, wp.SettleSideEffectRequest(key="k", state="STATE_CLAIMED", worker_id="w"), "state", ""),
     (

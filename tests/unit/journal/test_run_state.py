@@ -153,17 +153,74 @@ def test_who_may_be_granted_a_lease(found: Session | None, may: bool) -> None:
     assert leases.may_receive(found, 1, 100, LIMITS.silence_us) is may
 
 
+A, B, C = "a" * 64, "b" * 64, "c" * 64
+
+
 @pytest.mark.parametrize(
-    ("on", "digests", "woken"),
+    ("failed", "offered", "fixed", "drivable"),
     [
-        ("capacity", ["a"], True),
-        ("capacity", [], False),
-        ("code_fix", ["a"], False),
-        ("code_fix", ["b"], True),
-        ("code_fix", ["a", "b"], True),
+        ("", [A], True, True),
+        (A, [A], False, False),
+        (A, [B], True, True),
+        (A, [A, B], True, True),
+        (f"{B} {A}", [A], False, True),
+        (f"{B} {A}", [B], False, False),
+        (f"{B} {A}", [C], True, True),
+        (A, [], False, False),
     ],
 )
-def test_offers_wake_what_waits_for_them(on: str, digests: list[str], woken: bool) -> None:
-    offers = [AgentOffer(name="order", digest=digest, program_kind="code") for digest in digests]
-    offers.append(AgentOffer(name="other", digest="z", program_kind="code"))
-    assert leases.wakes_on_offer(on, "a", offers, "order") is woken
+def test_code_that_failed_is_no_fix_and_the_last_one_drives_nothing(
+    failed: str, offered: list[str], fixed: bool, drivable: bool
+) -> None:
+    offers = [AgentOffer(name="order", digest=digest, program_kind="code") for digest in offered]
+    assert leases.is_fixed_by(offers, failed) is fixed
+    offers.append(AgentOffer(name="other", digest=C, program_kind="code"))
+    assert leases.can_drive(offers, "order", leases.failed_last(failed)) is drivable
+
+
+def test_codes_that_failed_are_kept_last_first_once_each_and_not_without_bound() -> None:
+    assert leases.failed_too(A, "") == A
+    assert leases.failed_too(B, A) == f"{B} {A}"
+    assert leases.failed_too(A, f"{B} {A}") == f"{A} {B}"
+    many = ""
+    for number in range(100):
+        many = leases.failed_too(f"{number:064x}", many)
+    assert len(many.split()) == leases.FAILED_DIGESTS_MAX
+    assert leases.failed_last(many) == f"{99:064x}"
+
+
+@pytest.mark.parametrize(("faults", "seconds"), [(1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (1_000_000, 60)])
+def test_the_pause_after_faulty_drives_doubles_up_to_a_minute(faults: int, seconds: int) -> None:
+    assert leases.fault_pause_us(faults) == seconds * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("opened", "used", "seen_us", "closed", "free"),
+    [
+        (False, False, 100, False, True),
+        (True, False, 100, False, False),
+        (True, False, 10, False, True),
+        (False, True, 100, False, False),
+        (False, True, 10, False, False),
+        (False, True, 100, True, True),
+    ],
+)
+def test_an_expired_lease_that_was_used_is_sheltered_until_its_session_is_closed(
+    opened: bool, used: bool, seen_us: int, closed: bool, free: bool
+) -> None:
+    lock = Lock(worker_id="w", epoch=1, expires_us=90, opened=opened, used=used)
+    holder = Session(worker_id="w", number=1, seen_us=seen_us, closed=closed, draining=False)
+    assert leases.is_free(lock, holder, 100, LIMITS) is free
+
+
+@pytest.mark.parametrize(
+    ("raw", "digest"),
+    [
+        (None, ""),
+        (b'{"code":"X","message":"m"}', ""),
+        (b'{"code":"X","message":"m","details":{"digest":"short"}}', ""),
+        (b'{"code":"X","message":"m","details":{"digest":"' + b"a" * 64 + b'"}}', A),
+    ],
+)
+def test_an_error_names_the_code_that_failed(raw: bytes | None, digest: str) -> None:
+    assert run_state.digest_of(raw) == digest

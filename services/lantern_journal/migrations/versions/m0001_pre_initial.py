@@ -14,6 +14,7 @@ def upgrade() -> None:
     _run_inbox()
     _run_locks()
     _runs()
+    _runs_indexes()
     _side_effect_receipts()
     _worker_sessions()
 
@@ -144,8 +145,13 @@ def _runs() -> None:
         sa.Column("inbox_number", sa.BigInteger(), nullable=False),
         sa.Column("consumed_inbox", sa.BigInteger(), nullable=False),
         sa.Column("cancel_seq", sa.BigInteger(), nullable=True),
+        sa.Column("failed_digests", sa.Text(), nullable=False),
+        sa.Column("drive_faults", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("run_id"),
     )
+
+
+def _runs_indexes() -> None:
     op.create_index(
         "runs_due",
         "runs",
@@ -179,6 +185,22 @@ def _runs() -> None:
         unique=False,
         sqlite_where=sa.text("recover_after_us > 0"),
         postgresql_where=sa.text("recover_after_us > 0"),
+    )
+    op.create_index(
+        "runs_unconsumed",
+        "runs",
+        ["run_id"],
+        unique=False,
+        sqlite_where=sa.text("inbox_number > consumed_inbox AND ended_us IS NULL"),
+        postgresql_where=sa.text("inbox_number > consumed_inbox AND ended_us IS NULL"),
+    )
+    op.create_index(
+        "runs_waiting_for_code",
+        "runs",
+        ["tenant_id", "agent_name"],
+        unique=False,
+        sqlite_where=sa.text("waiting_on IN ('capacity', 'code_fix') AND ended_us IS NULL"),
+        postgresql_where=sa.text("waiting_on IN ('capacity', 'code_fix') AND ended_us IS NULL"),
     )
     op.create_index("runs_workflow", "runs", ["tenant_id", "workflow_id"], unique=False)
 
@@ -215,6 +237,14 @@ def _worker_sessions() -> None:
         sa.Column("tenant_id", sa.Text(), nullable=False),
         sa.Column("agents", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("worker_id"),
+    )
+    op.create_index(
+        "worker_sessions_closed",
+        "worker_sessions",
+        ["seen_us"],
+        unique=False,
+        sqlite_where=sa.text("closed"),
+        postgresql_where=sa.text("closed"),
     )
     op.create_index(
         "worker_sessions_open",
