@@ -202,13 +202,14 @@ class Faulty:
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
-    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> None:
+    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> tuple[str, ...]:
         if any(row.step_id == self.poison for row in rows if self.poison):
             raise RuntimeError("the database does not take this row")
-        await self._store.insert_group(rows, changes)
+        woken = await self._store.insert_group(rows, changes)
         if self.lose_answers:
             self.lose_answers -= 1
             raise Disconnected("the connection broke after the commit")
+        return woken
 
 
 async def test_a_lost_commit_answer_is_asked_for_by_content(store: Store) -> None:
