@@ -28,9 +28,12 @@ from journal_kit import (
     write,
 )
 
+from lantern_journal.adapters.clock import CarriedClock
 from lantern_journal.adapters.schema import runs
 from lantern_journal.adapters.sql_store import SqlStore
-from lantern_journal.domain.appends import Row, rows_of
+from lantern_journal.application.announcements import Hub
+from lantern_journal.application.committer import GroupCommitter
+from lantern_journal.domain.appends import Append, Row, rows_of
 from lantern_journal.domain.records import Attach, Claim, LeaseTarget, Settlement, SideEffectState, Tending
 from lantern_journal.domain.run_state import RunState, change_of
 from lantern_journal.ports import Store
@@ -121,6 +124,18 @@ async def test_a_fix_that_came_before_the_park_wakes_the_run(store: Store) -> No
     assert await stands(store, run_id) == (RunState.QUEUED, "")
     (orphan,) = await store.find_orphans(10, LIMITS)
     assert (orphan.reason, orphan.agent_digest, orphan.failed_digest) == ("upgrade", DIGEST, DIGEST)
+
+
+async def test_the_committer_announces_a_run_that_its_own_park_woke(store: Store) -> None:
+    started, _ = await driven(store)
+    run_id = started.run.run_id
+    await attach(store, "w2", offer(digest=OTHER_DIGEST))
+    top, hub = await head(store, run_id), Hub()
+    error = RunErrorFacts(code=reasons.NONDETERMINISM, message="m", details={"digest": DIGEST})
+    parked = event("run_parked", ParkFacts(waiting_on="code_fix", error=error).pack(), "", 0)
+    append = Append(run_id=run_id, epoch=top.epoch, first_seq=top.seq + 1, previous_digest=top.digest, events=(parked,))
+    assert await GroupCommitter(store, CarriedClock(), hub).append(append) == top.seq + 1
+    assert hub.sent == {"woken": 1}
 
 
 async def _park_group(store: Store, run_id: str, on: str, failed: str = "") -> tuple[str, ...]:

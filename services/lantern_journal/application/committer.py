@@ -5,7 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from lantern_journal.application.announcements import Hub
+from lantern_journal.application.announcements import WOKEN, Hub
 from lantern_journal.domain import appends
 from lantern_journal.domain.appends import Append, GroupPlan, Head, Verdict, judge_place
 from lantern_journal.domain.run_state import RunChange, change_of
@@ -226,7 +226,9 @@ class GroupCommitter:
 
     async def _write(self, todo: "list[_Item]", plan: GroupPlan) -> None:
         try:
-            await self._store.insert_group(plan.rows, plan.changes)
+            if await self._store.insert_group(plan.rows, plan.changes):
+                # What such a run parked on was there already.
+                self._hub.announce(WOKEN)
         except GroupRefused as refused:
             ends = {(change.run_id, change.last_seq): index for index, change in enumerate(plan.changes)}
             for index, last_seq in plan.fits:

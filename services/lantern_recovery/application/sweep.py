@@ -24,9 +24,6 @@ PASS_RUNS_MAX = 20
 DEFER_S_MIN, DEFER_S_MAX = 0.5, 2.0
 """A run that found no taker is set aside for a time between these, so that replicas do not meet again."""
 
-CODE_FIX_S = 30.0
-"""A run that only code could take that has failed it is set aside for so long: a fix is a matter of minutes."""
-
 GRANT_S = 5.0
 """How long a grant lasts that no executor opens (LANTERN_GRANT_TTL): a worker that did not answer is left in peace for
 that time, and after it the run is looked for again. One that says itself for how long it is busy is left in peace for
@@ -124,14 +121,12 @@ class Sweep:
         orphan = planned.orphan
         try:
             match planned.taker:
-                case Untaken.NOT_OFFERED:
+                case Untaken.NOT_OFFERED | Untaken.ONLY_FAILED:
+                    # The journal parks it: for capacity, or for code that has not failed it.
                     await self._journal.defer_run(orphan.run_id, None)
                     return _End.DEFERRED
                 case Untaken.NO_ROOM:
                     await self._defer(orphan.run_id, self._jittered_s())
-                    return _End.DEFERRED
-                case Untaken.ONLY_FAILED:
-                    await self._defer(orphan.run_id, CODE_FIX_S)
                     return _End.DEFERRED
                 case Worker() as worker:
                     return await self._hand_over(orphan, worker)

@@ -79,13 +79,12 @@ async def test_an_executor_that_does_not_take_it_defers_the_run(error: LanternEr
     assert counts(report) == (1, 0, 0, 1)
 
 
-async def test_only_failed_code_defers_for_long_and_never_parks():
+async def test_a_run_that_all_live_code_has_failed_is_left_to_the_journal_to_park():
     bench = Bench(FakeJournal(orphans=[orphan(failed="d1")], workers=[worker("w1")]))
     report = await bench.sweep.run_pass()
-    assert bench.journal.deferred == [("run-1", 30.0)]
+    assert bench.journal.deferred == [("run-1", None)]
     assert (bench.journal.acquired, bench.executors.driven) == ([], [])
     assert counts(report) == (1, 0, 0, 1)
-    assert report.again_s == pytest.approx(30.0)
 
 
 @pytest.mark.parametrize("reason", sorted(REFUSALS))

@@ -94,7 +94,8 @@ class JournalRecoveryServiceServicer:
 
     def DeferRun(self, request, context):
         """Sets a run aside that found no taker: for `delay`, or, where no live worker offers its agent, as
-        WAITING(capacity) until one does. A run that has a live lease by now is left alone.
+        WAITING(capacity) until one does, or, where all live code has failed it, as WAITING(code_fix). A run that has a live
+        lease by now is left alone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

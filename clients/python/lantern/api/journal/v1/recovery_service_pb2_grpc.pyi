@@ -48,7 +48,8 @@ class JournalRecoveryServiceStub:
     """
     DeferRun: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.DeferRunRequest, _recovery_service_pb2.DeferRunResponse]
     """Sets a run aside that found no taker: for `delay`, or, where no live worker offers its agent, as
-    WAITING(capacity) until one does. A run that has a live lease by now is left alone.
+    WAITING(capacity) until one does, or, where all live code has failed it, as WAITING(code_fix). A run that has a live
+    lease by now is left alone.
     """
     WatchOrphans: _grpc.UnaryStreamMultiCallable[_recovery_service_pb2.WatchOrphansRequest, _recovery_service_pb2.WatchOrphansResponse]
     """Sends a message whenever there may be orphans: a lease expired, a run was queued, woken or is due. Messages are
@@ -75,7 +76,8 @@ class JournalRecoveryServiceAsyncStub(JournalRecoveryServiceStub):
     """
     DeferRun: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.DeferRunRequest, _recovery_service_pb2.DeferRunResponse]  # type: ignore[assignment]
     """Sets a run aside that found no taker: for `delay`, or, where no live worker offers its agent, as
-    WAITING(capacity) until one does. A run that has a live lease by now is left alone.
+    WAITING(capacity) until one does, or, where all live code has failed it, as WAITING(code_fix). A run that has a live
+    lease by now is left alone.
     """
     WatchOrphans: _aio.UnaryStreamMultiCallable[_recovery_service_pb2.WatchOrphansRequest, _recovery_service_pb2.WatchOrphansResponse]  # type: ignore[assignment]
     """Sends a message whenever there may be orphans: a lease expired, a run was queued, woken or is due. Messages are
@@ -123,7 +125,8 @@ class JournalRecoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_recovery_service_pb2.DeferRunResponse, _abc.Awaitable[_recovery_service_pb2.DeferRunResponse]]:
         """Sets a run aside that found no taker: for `delay`, or, where no live worker offers its agent, as
-        WAITING(capacity) until one does. A run that has a live lease by now is left alone.
+        WAITING(capacity) until one does, or, where all live code has failed it, as WAITING(code_fix). A run that has a live
+        lease by now is left alone.
         """
 
     @_abc_1.abstractmethod
