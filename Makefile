@@ -60,15 +60,21 @@ bench: $(STAMP) ## Benchmarks, one JSON object a line
 .PHONY: up
 up: $(STAMP) ## Start all services in the background (state in .lantern; MODULE=... loads workflows, DB=postgres)
 	@mkdir -p .lantern
+	@$(BIN)/python -c 'import fcntl; fcntl.flock(open(".lantern/lock", "a"), fcntl.LOCK_EX | fcntl.LOCK_NB)' 2>/dev/null || { \
+		echo "already up; stop it with make down" >&2; exit 1; }
+	@rm -f .lantern/endpoints.json
 	@nohup $(BIN)/lantern up --db "$(if $(filter postgres,$(DB)),postgres,sqlite:.lantern/lantern.db)" \
-		$(if $(MODULE),--module $(MODULE)) > .lantern/up.log 2>&1 & echo $$! > .lantern/up.pid
-	@while [ ! -f .lantern/endpoints.json ]; do kill -0 $$(cat .lantern/up.pid) 2>/dev/null || { cat .lantern/up.log; exit 1; }; sleep 0.1; done
+		$(foreach module,$(MODULE),--module $(module)) > .lantern/up.log 2>&1 & echo $$! > .lantern/up.pid
+	@while [ ! -f .lantern/endpoints.json ]; do \
+		kill -0 $$(cat .lantern/up.pid) 2>/dev/null || { cat .lantern/up.log; rm -f .lantern/up.pid; exit 1; }; \
+		sleep 0.1; done
 	@cat .lantern/up.log
 
 .PHONY: down
 down: ## Stop what `make up` started
 	@if [ -f .lantern/up.pid ]; then kill -TERM $$(cat .lantern/up.pid) 2>/dev/null || true; \
-		while kill -0 $$(cat .lantern/up.pid) 2>/dev/null; do sleep 0.1; done; rm -f .lantern/up.pid; fi
+		while [ -f .lantern/endpoints.json ] && kill -0 $$(cat .lantern/up.pid) 2>/dev/null; do sleep 0.1; done; \
+		rm -f .lantern/up.pid; fi
 
 .PHONY: gen
 gen: $(STAMP) ## Generate the stubs from the protos

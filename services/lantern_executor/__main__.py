@@ -22,6 +22,7 @@ from lantern_executor.adapters.programs import WorkflowPrograms
 from lantern_executor.adapters.session import Session, WorkerIdentity
 from lantern_executor.adapters.sources import SystemSources
 from lantern_executor.adapters.steps import THREADS_DEFAULT, LocalStepRunner, http_session
+from lantern_executor.adapters.watchdog import Watchdog
 from lantern_executor.application.executor import Executor
 from lantern_executor.servicer import ExecutorServicer
 from lantern_executor.settings import KNOWN, OF_OTHERS, Settings
@@ -70,6 +71,7 @@ def _refuse(message: str) -> Never:
 
 async def serve(settings: Settings, definitions: Mapping[str, registry.Definition]) -> None:
     """Serves until a signal comes, then drains."""
+    Watchdog(settings.stall_limit_s).start()
     threads = ThreadPoolExecutor(THREADS_DEFAULT, thread_name_prefix=THREAD_PREFIX)
     asyncio.get_running_loop().set_default_executor(threads)
     runner = LocalStepRunner(http_session, THREADS_DEFAULT)

@@ -9,6 +9,7 @@ from lantern_serving import settings
 CAPACITY_DEFAULT = 1_000
 CAPACITY_MAX = 100_000
 DRAIN_S_DEFAULT = 10.0
+STALL_LIMIT_S_DEFAULT = 60.0
 
 OF_OTHERS = frozenset(
     {
@@ -40,6 +41,8 @@ class Settings:
     capacity: int
     # LANTERN_DRAIN: how long steps in flight may go on after SIGTERM.
     drain_s: float
+    # LANTERN_STALL_LIMIT: how long the event loop may stand still before the process ends itself.
+    stall_limit_s: float
     # LANTERN_LOG_LEVEL.
     log_level: str
 
@@ -54,6 +57,7 @@ class Settings:
             modules=tuple(part.strip() for part in modules.split(",") if part.strip()),
             capacity=settings.integer(environment, "LANTERN_EXECUTOR_CAPACITY", CAPACITY_DEFAULT),
             drain_s=settings.duration_s(environment, "LANTERN_DRAIN", DRAIN_S_DEFAULT),
+            stall_limit_s=settings.duration_s(environment, "LANTERN_STALL_LIMIT", STALL_LIMIT_S_DEFAULT),
             log_level=settings.text(environment, "LANTERN_LOG_LEVEL", "INFO").upper(),
         )
         found._check()
@@ -75,6 +79,8 @@ class Settings:
             raise InvalidField("LANTERN_EXECUTOR_CAPACITY", f"{self.capacity} is not within 1 and {CAPACITY_MAX}")
         if self.drain_s < 0:
             raise InvalidField("LANTERN_DRAIN", f"{self.drain_s} s is less than nothing")
+        if self.stall_limit_s < 1:
+            raise InvalidField("LANTERN_STALL_LIMIT", f"{self.stall_limit_s} s is less than one")
         if self.log_level not in {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}:
             raise InvalidField("LANTERN_LOG_LEVEL", f"{self.log_level!r} is no level such as INFO or WARNING")
 
@@ -87,6 +93,7 @@ KNOWN = frozenset(
         "LANTERN_MODULES",
         "LANTERN_EXECUTOR_CAPACITY",
         "LANTERN_DRAIN",
+        "LANTERN_STALL_LIMIT",
         "LANTERN_LOG_LEVEL",
         "LANTERN_EXIT_WITH_PARENT",
     }

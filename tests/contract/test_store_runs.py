@@ -4,6 +4,7 @@ Method: the Store port is driven directly; races are real concurrent calls; no w
 """
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from journal_kit import (
@@ -203,6 +204,9 @@ async def test_the_inbox_is_dense_deduplicated_and_wakes(store: Store) -> None:
     answers = await asyncio.gather(*(store.send(entry(run_id, f"e{i % 5 + 2}"), LIMITS) for i in range(20)))
     assert sorted({answer.number for answer in answers}) == [2, 3, 4, 5, 6]
     assert sum(not answer.repeated for answer in answers) == 5
+    with pytest.raises(LanternError) as reused:
+        await store.send(replace(entry(run_id, "e1"), kind="cancel", name=""), LIMITS)
+    assert (reused.value.reason, reused.value.details["field"]) == (reasons.REQUEST_ID_REUSED, "request_id")
     entries, more = await store.list_inbox(run_id, 0, 10, 1 << 20)
     assert ([e.number for e in entries], more) == ([1, 2, 3, 4, 5, 6], False)
     entries, more = await store.list_inbox(run_id, 2, 2, 1 << 20)

@@ -90,7 +90,8 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(path.name + ".lock")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # Only the last folder: a mistyped path is an error, not a new tree.
+            self._path.parent.mkdir(exist_ok=True)
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise InvalidField("LANTERN_DATABASE", f"{path} cannot be used: {error.strerror}") from None

@@ -204,12 +204,19 @@ def send(tx: Transaction, entry: NewEntry, limits: Limits) -> SentEntry:
     if row is None:
         raise not_found(entry.run_id)
     before = tx.connection.execute(
-        sa.select(run_inbox.c.number).where(
+        sa.select(run_inbox.c.number, run_inbox.c.kind, run_inbox.c.name, run_inbox.c.payload).where(
             run_inbox.c.run_id == entry.run_id, run_inbox.c.request_id == entry.request_id
         )
-    ).scalar_one_or_none()
+    ).one_or_none()
     if before is not None:
-        return SentEntry(number=before, repeated=True)
+        if (before.kind, before.name, before.payload) != (entry.kind, entry.name, entry.payload):
+            raise LanternError(
+                reasons.REQUEST_ID_REUSED,
+                f"request id {entry.request_id!r} was used for another entry of this run",
+                field="request_id",
+                run_id=entry.run_id,
+            )
+        return SentEntry(number=before.number, repeated=True)
     state = RunState(row.state)
     if state in run_state.FINAL:
         raise run_state.closed_error(entry.run_id, state.value)

@@ -58,6 +58,12 @@ class Service:
         async with asyncio.timeout(WAIT_S):
             return await self._process.wait()
 
+    async def ended(self) -> int:
+        """Waits until it has ended by itself; its exit code."""
+        assert self._process is not None
+        async with asyncio.timeout(WAIT_S):
+            return await self._process.wait()
+
     async def kill(self) -> None:
         """Kill -9."""
         await self.signal(signal.SIGKILL)

@@ -53,3 +53,11 @@ async def patient(ctx: lantern.Context, order: dict[str, int]) -> str:
 async def mail(ctx: lantern.Context, order: dict[str, int]) -> Any:
     """One delivery that cannot be deduplicated."""
     return await ctx.step("mail", _work, "sent", order["ms"], claim="ask", sink="mail")
+
+
+@lantern.workflow(name="spin")
+async def spin(ctx: lantern.Context, order: dict[str, int]) -> None:
+    """Never gives anybody else a turn, once it has begun."""
+    await ctx.step("before", _work, 1, 1)
+    while True:
+        pass

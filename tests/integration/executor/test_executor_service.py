@@ -313,3 +313,13 @@ async def test_executor_waits_for_a_journal_that_is_not_there_yet(tmp_path: Path
         assert isinstance(await starting, Service)
     finally:
         await at.close()
+
+
+async def test_executor_whose_loop_is_stuck_says_where_and_ends(tmp_path: Path) -> None:
+    async with cluster(tmp_path, LANTERN_SESSION_SILENCE="3s") as system:
+        service = await system.add_executor(LANTERN_STALL_LIMIT="4s")
+        await system.start_run("spin", {}, number=1)
+        await service.until_logged("loop_stalled")
+        assert await service.ended() == 70
+        assert "executor_workflows.py" in service.log
+        assert "loop_stuck" in service.log

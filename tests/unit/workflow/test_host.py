@@ -227,7 +227,9 @@ def test_other_errors_are_workflow_errors_with_their_place() -> None:
     assert error.details == {"source": f"test_host.py:{program.__code__.co_firstlineno + 2}"}
 
 
-@pytest.mark.parametrize("fault", [SystemExit(3), GeneratorExit(), asyncio.CancelledError(), RecursionError("deep")])
+@pytest.mark.parametrize(
+    "fault", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), RecursionError("deep")]
+)
 def test_no_exception_leaves_the_host(fault: BaseException) -> None:
     async def program(ctx: lantern.Context) -> Any:
         raise fault

@@ -97,7 +97,7 @@ class WorkflowHost:
         function = self._markers[step_id]
         try:
             value = function()
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             position = self._position_of(error)
             raise LanternError(reasons.WORKFLOW_ERROR, printable(describe(error)), source=position) from None
         if inspect.iscoroutine(value):
@@ -190,7 +190,7 @@ class WorkflowHost:
             self._loop.run_until_waiting(main)
             if not main.done() and not self._waiting:
                 raise NotReplayable("the workflow waits for something that nothing can bring about (a deadlock)")
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             self._end(Fail(error=self._error_facts(error)))
             return
         if main.done():

@@ -116,7 +116,7 @@ class OrderedTask(asyncio.Task[_T]):
         for _ in range(_CLOSES_MAX):
             # The run is given up: what its code says to that changes nothing. A coroutine that awaits again in a
             # `finally` block raises RuntimeError and must be closed once more.
-            with suppress(Exception, asyncio.CancelledError, SystemExit):
+            with suppress(Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt):
                 coroutine.close()
                 return
 
