@@ -1,13 +1,14 @@
 """The command `lantern`."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 from lantern.cli import endpoints, runs
-from lantern.cli.faults import reported
+from lantern.cli.faults import report_os_error, reported
 
 app = typer.Typer(
     name="lantern",
@@ -77,7 +78,14 @@ def worker(
 
 def main() -> None:
     """Runs the command with the arguments of this process."""
-    app()
+    if sys.stdout is None or sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison] - closed by the caller
+        nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - for the life of the process
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    try:
+        app()
+    except OSError as error:
+        # Printing the help, say: the commands report their own.
+        sys.exit(report_os_error(error))
 
 
 if __name__ == "__main__":

@@ -60,15 +60,18 @@ def _with_client(folder: Path | None, use: Callable[[Client], Awaitable[T]]) -> 
 
 def read_json(option: str, text: str) -> bytes:
     """The JSON bytes of an option: given as they are, `@file`, or `-` for standard input."""
-    if text == "-":
-        raw = sys.stdin.buffer.read()
-    elif text.startswith("@"):
-        try:
+    try:
+        if text == "-":
+            if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - closed by the caller
+                raise InvalidField(option, "there is no standard input")
+            raw = sys.stdin.buffer.read()
+        elif text.startswith("@"):
             raw = Path(text[1:]).read_bytes()
-        except OSError as error:
-            raise InvalidField(option, f"cannot read {text[1:]}: {error.strerror}") from None
-    else:
-        raw = text.encode(errors="surrogateescape")
+        else:
+            raw = text.encode(errors="surrogateescape")
+    except OSError as error:
+        what = "standard input" if text == "-" else text[1:]
+        raise InvalidField(option, f"cannot read {what}: {error.strerror}") from None
     return json_bytes.check(raw.strip(), option)
 
 
