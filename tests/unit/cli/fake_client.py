@@ -107,6 +107,9 @@ class FakeClient:
         self._call("cancel", (run_id, fields))
         return 4
 
+    async def settle(self, run_id: str, key: str, **fields: Any) -> None:
+        self._call("settle", (run_id, key, fields))
+
     def _call(self, name: str, what: Any) -> None:
         self.calls.append((name, what))
         if self.error:

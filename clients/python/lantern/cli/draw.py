@@ -27,6 +27,7 @@ _FILL = {
     Outcome.RETRIED: ("▒", "yellow"),
     Outcome.CRASHED: ("░", "red"),
     Outcome.INTERRUPTED: ("░", "magenta"),
+    Outcome.UNKNOWN: ("▒", "yellow"),
     Outcome.RUNNING: ("▒", "blue"),
     Outcome.WAITING: ("·", "yellow"),
 }
@@ -214,6 +215,16 @@ def run_end(run: Run) -> list[Text]:
         lines.append(Text.assemble(("error   ", "bold red"), f"{run.error.code}: {run.error.message}{where}"))
         lines.extend(Text(f"        {key}: {value}", style="dim") for key, value in (run.error.details or {}).items())
     return lines
+
+
+def settle_hint(step_id: str, key: str, command: str) -> Text:
+    """Which delivery a run asks about, and what to type to answer."""
+    return Text.assemble(
+        ("asks    ", "bold yellow"),
+        f"was step {step_id} delivered? key {key}; find out, then:\n",
+        f"        {command} --delivered\n",
+        f"        {command} --refused",
+    )
 
 
 def state_text(run: Run) -> Text:

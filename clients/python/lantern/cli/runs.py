@@ -1,4 +1,4 @@
-"""`lantern runs`: start, list, show, watch, cancel and signal runs."""
+"""`lantern runs`: start, list, show, watch, cancel, signal and settle runs."""
 
 import asyncio
 import os
@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lantern.cli import draw, endpoints, exit_codes
+from lantern.cli.claims import chosen_key, open_claims, settle_command
 from lantern.cli.console import make_console, print_line
 from lantern.cli.event_line import event_line
 from lantern.cli.faults import reported
@@ -29,7 +30,7 @@ from lantern_kernel.errors import InvalidField
 LIMIT_MAX = 100_000
 NARROW_CELLS = 76
 
-app = typer.Typer(no_args_is_help=True, help="Start, list, show, watch, cancel and signal runs.")
+app = typer.Typer(no_args_is_help=True, help="Start, list, show, watch, cancel, signal and settle runs.")
 
 T = TypeVar("T")
 
@@ -209,6 +210,10 @@ def show(run: RunArgument, folder: DirOption = None, as_json: JsonOption = False
             console.print(line, no_wrap=True, crop=False)
         for line in draw.run_end(found):
             console.print(line)
+        if found.waiting_on == "operator":
+            for key, step_id in open_claims(events).items():
+                # Not wrapped: it is to be copied.
+                console.print(draw.settle_hint(step_id, key, settle_command(run_id, key, folder)), soft_wrap=True)
         return _exit_code_of(found)
 
     raise typer.Exit(_with_client(folder, use))
@@ -272,6 +277,37 @@ def signal(
         run_id = await find_run_id(client, run)
         number = await client.signal(run_id, name, payload_json=body, request_id=request_id or None)
         _print_sent(run_id, f"signal {name}", number, as_json)
+
+    _with_client(folder, use)
+
+
+@app.command()
+@reported
+def settle(
+    run: RunArgument,
+    key: Annotated[
+        str, typer.Argument(metavar="[KEY]", help="The delivery's key; may be left out where only one is open.")
+    ] = "",
+    delivered: Annotated[bool, typer.Option("--delivered", help="It was delivered: the step gets --result.")] = False,
+    refused: Annotated[bool, typer.Option("--refused", help="It was not, and is not to be: the step fails.")] = False,
+    result: Annotated[str, typer.Option("--result", help="What came back: JSON, @file, or - for standard input.")] = (
+        "null"
+    ),
+    folder: DirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say whether a delivery was made, to a run that waits on its operator for that."""
+    if delivered == refused:
+        raise InvalidField("--delivered", "say one of --delivered and --refused")
+    body = read_json("--result", result)
+
+    async def use(client: Client) -> None:
+        run_id = await find_run_id(client, run)
+        settled = key or chosen_key(open_claims(await client.events(run_id)))
+        await client.settle(run_id, settled, delivered=delivered, result_json=body)
+        word = "delivered" if delivered else "refused"
+        value = {"runId": run_id, "key": settled, "state": word.upper()}
+        print_line(dump(value) if as_json else f"{run_id}  {settled} settled as {word}")
 
     _with_client(folder, use)
 

@@ -14,6 +14,8 @@ from lantern.api.executor.v1 import executor_service_pb2 as executor_pb
 from lantern.api.executor.v1 import executor_service_pb2_grpc as executor_grpc
 from lantern.api.journal.v1 import journal_service_pb2 as pb
 from lantern.api.journal.v1 import journal_service_pb2_grpc as pb_grpc
+from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
+from lantern.api.journal.v1 import worker_service_pb2_grpc as worker_grpc
 from lantern.client.errors import UNREACHED, to_error
 from lantern.client.run import Run, RunFailed, RunPage, event_from_wire, run_from_wire, state_to_wire
 from lantern_kernel import json_bytes, kinds, reasons
@@ -31,6 +33,9 @@ PATIENCE_S = 30.0
 """How long `watch` and `result` go on while the journal cannot be reached."""
 
 RECONNECT_S_MIN, RECONNECT_S_MAX = 0.05, 1.0
+
+OPERATOR = "operator"
+"""Who settles a delivery where nobody else is named."""
 
 WORKFLOW_ID_POLICIES = ("reject", "use-existing", "allow-after-close")
 
@@ -242,6 +247,36 @@ class Client:
     async def cancel(self, run_id: str, *, request_id: str | None = None) -> int:
         """Asks a run to end; returns the number of that in its inbox. RUN_CLOSED where the run has ended."""
         return await self._send(run_id, "cancel", "", b"", request_id)
+
+    async def settle(
+        self,
+        run_id: str,
+        key: str,
+        *,
+        delivered: bool,
+        result: Any = None,
+        result_json: bytes | None = None,
+        operator: str = OPERATOR,
+    ) -> None:
+        """Says how a claimed delivery ended; a run that waits to hear of it (`claim="ask"`) goes on.
+
+        SIDE_EFFECT_NOT_FOUND where nobody claimed that key, SIDE_EFFECT_SETTLED where another outcome is recorded.
+
+        Args:
+            run_id: The run.
+            key: The idempotency key of the delivery.
+            delivered: Whether it was delivered; where not, its step fails.
+            result: What came back, what JSON can say: the step's result.
+            result_json: The same as JSON bytes instead, kept exactly.
+            operator: Who says so.
+        """
+        body = json_bytes.encode(result, "result") if result_json is None else json_bytes.check(result_json, "result")
+        state = worker_pb.SideEffect.STATE_DELIVERED if delivered else worker_pb.SideEffect.STATE_REFUSED
+        request = worker_pb.SettleSideEffectRequest(
+            key=key, state=state, result=body, run_id=run_id, worker_id=operator
+        )
+        stub = worker_grpc.JournalWorkerServiceStub(self._channel(self._journal_address))
+        await _call(stub.SettleSideEffect, request)
 
     async def _send(self, run_id: str, kind: str, name: str, payload: bytes, request_id: str | None) -> int:
         request = pb.SendToRunRequest(
