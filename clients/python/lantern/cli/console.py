@@ -1,6 +1,7 @@
 """Where the command prints, and how wide."""
 
 import io
+import os
 import sys
 
 from rich.console import Console
@@ -8,14 +9,16 @@ from rich.console import Console
 from lantern.cli.draw import WIDTH_MIN
 
 
-def make_console() -> Console:
-    """Standard output: colour only on a terminal and without NO_COLOR; never narrower than 60 columns."""
+def make_console(width_min: int = WIDTH_MIN) -> Console:
+    """Standard output: colour only on a terminal and without NO_COLOR; never narrower than `width_min` columns."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot show a character shows another one: no command fails for that.
         sys.stdout.reconfigure(errors="replace")
-    console = Console(soft_wrap=False, emoji=False, markup=False)
-    if console.width < WIDTH_MIN:
-        console.width = WIDTH_MIN
+    # NO_COLOR alone would leave bold and dim.
+    colours = None if os.environ.get("NO_COLOR") else "auto"
+    console = Console(soft_wrap=False, emoji=False, markup=False, color_system=colours)
+    if console.width < width_min:
+        console.width = width_min
     return console
 
 

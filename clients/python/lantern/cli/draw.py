@@ -145,6 +145,12 @@ def _line(label: str, attempt: str, track: Text, took: str, word: str, style: st
     line = Text(_fit(label, scale.label_cells) + " ")
     line.append(attempt.rjust(_ATTEMPT_CELLS) + " ", style="dim")
     line.append_text(track)
+    if not took and cell_len(word) > _OUTCOME_CELLS:
+        # What took no time leaves room for a long word.
+        cells = _DURATION_CELLS + 1 + _OUTCOME_CELLS
+        fitted = _fit(word, min(cells, cell_len(word)))
+        line.append(" " * (1 + cells - cell_len(fitted)) + fitted, style=style)
+        return line
     line.append(took.rjust(_DURATION_CELLS) + "  ")
     line.append(_fit(word, _OUTCOME_CELLS).rstrip(), style=style)
     return line

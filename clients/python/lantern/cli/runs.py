@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Annotated, Optional, TypeVar
 
 import typer
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from lantern.cli import draw, endpoints, exit_codes
@@ -20,6 +18,7 @@ from lantern.cli.event_line import event_line
 from lantern.cli.faults import reported
 from lantern.cli.run_json import dump, event_value, run_value
 from lantern.cli.run_lookup import find_run_id
+from lantern.cli.run_table import run_table
 from lantern.cli.waterfall import build
 from lantern.client.client import WORKFLOW_ID_POLICIES, Client
 from lantern.client.run import STATES, Run
@@ -28,7 +27,6 @@ from lantern_kernel.bounds import PAGE_ROWS_MAX
 from lantern_kernel.errors import InvalidField
 
 LIMIT_MAX = 100_000
-NARROW_CELLS = 76
 
 app = typer.Typer(no_args_is_help=True, help="Start, list, show, watch, cancel, signal and settle runs.")
 
@@ -83,7 +81,7 @@ def _exit_code_of(run: Run) -> int:
 @app.command()
 @reported
 def start(
-    agent: Annotated[str, typer.Argument(help="The agent to run.")],
+    agent: Annotated[str, typer.Argument(help="The workflow (agent) to run, by its name.")],
     input_text: Annotated[str, typer.Option("--input", help="JSON, @file, or - for standard input.")] = "null",
     workflow_id: Annotated[str, typer.Option(help="Your own name for this work.")] = "",
     policy: Annotated[
@@ -171,25 +169,9 @@ def list_(
     elif not runs:
         make_console().print("no runs")
     else:
-        console = make_console()
-        console.print(_table(runs, int(time.time() * 1e6), console.width))
-
-
-def _table(runs: list[Run], now_us: int, width: int) -> Table:
-    """A row a run; ids are never cut, so that they can be copied. A narrow terminal gets no workflow column."""
-    with_workflow = width >= NARROW_CELLS and any(run.workflow_id for run in runs)
-    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("run", no_wrap=True, min_width=36)
-    table.add_column("state", no_wrap=True, min_width=9)
-    table.add_column("agent", no_wrap=True)
-    if with_workflow:
-        table.add_column("workflow", no_wrap=True)
-    table.add_column("age", justify="right", no_wrap=True, min_width=6)
-    for run in runs:
-        age = draw.duration(max(0, now_us - run.create_us))
-        workflow = [run.workflow_id] if with_workflow else []
-        table.add_row(run.run_id, draw.state_text(run), f"{run.agent_name}@{run.agent_version}", *workflow, age)
-    return table
+        console = make_console(width_min=1)
+        for line in run_table(runs, int(time.time() * 1e6), console.width):
+            console.print(line, no_wrap=True, crop=False)
 
 
 @app.command()
