@@ -241,6 +241,17 @@ def test_watch_prints_an_event_a_line(lantern: Command):
     assert [json.loads(line)["seq"] for line in machine] == list(range(1, len(lantern.client.history) + 1))
 
 
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+@pytest.mark.parametrize("arguments", [("watch", RUN_ID), ("start", "order", "--wait")])
+def test_who_watches_is_told_that_the_journal_is_away(
+    lantern: Command, arguments: tuple[str, ...], as_json: tuple[str, ...]
+):
+    lantern.client.away = LanternError(reasons.UNAVAILABLE, "nothing answers at j:1")
+    result = lantern("runs", *arguments, *as_json)
+    assert result.exit_code == 0
+    assert result.stderr == "the journal does not answer (nothing answers at j:1); trying again for 30 s\n"
+
+
 @pytest.mark.parametrize("columns", [60, 80])
 def test_watch_keeps_each_event_on_its_line(lantern: Command, columns: int):
     message = "a long\nmessage " * 30

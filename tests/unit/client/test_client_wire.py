@@ -57,6 +57,18 @@ def test_what_grpc_itself_failed(code: grpc.StatusCode, reason: str):
     assert to_error(failed(code)).reason == reason
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, "nothing answers at j:1"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time from j:1"),
+        (grpc.StatusCode.UNIMPLEMENTED, "j:1: m"),
+    ],
+)
+def test_what_grpc_itself_failed_names_the_address(code: grpc.StatusCode, said: str):
+    assert to_error(failed(code), "j:1").message == said
+
+
 def test_a_run_without_its_optional_parts():
     run = run_from_wire(pb.Run(run_id="r", state=pb.Run.STATE_QUEUED))
     assert (run.state, run.due_us, run.end_us, run.error, run.result_value) == ("QUEUED", None, None, None, None)

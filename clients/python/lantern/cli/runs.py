@@ -20,11 +20,11 @@ from lantern.cli.run_json import dump, event_value, run_value
 from lantern.cli.run_lookup import find_run_id
 from lantern.cli.run_table import run_table
 from lantern.cli.waterfall import build
-from lantern.client.client import WORKFLOW_ID_POLICIES, Client
+from lantern.client.client import PATIENCE_S, WORKFLOW_ID_POLICIES, Client
 from lantern.client.run import STATES, Run
 from lantern_kernel import json_bytes
 from lantern_kernel.bounds import PAGE_ROWS_MAX
-from lantern_kernel.errors import InvalidField
+from lantern_kernel.errors import InvalidField, LanternError
 
 LIMIT_MAX = 100_000
 
@@ -109,7 +109,7 @@ def start(
             _print_started(run, as_json)
             return exit_codes.OK
         if as_json:
-            ended = await client.wait(run.run_id)
+            ended = await client.wait(run.run_id, on_away=_say_away)
             print_line(dump(run_value(ended)))
             return _exit_code_of(ended)
         _print_started(run, as_json)
@@ -212,10 +212,15 @@ def watch(run: RunArgument, folder: DirOption = None, as_json: JsonOption = Fals
     raise typer.Exit(_with_client(folder, use))
 
 
+def _say_away(error: LanternError) -> None:
+    sys.stderr.write(f"the journal does not answer ({error.message}); trying again for {PATIENCE_S:.0f} s\n")
+    sys.stderr.flush()
+
+
 async def _watch(client: Client, run_id: str, as_json: bool) -> int:
     console = make_console()
     begin_us = None
-    async for event in client.watch(run_id):
+    async for event in client.watch(run_id, on_away=_say_away):
         begin_us = event.time_us if begin_us is None else begin_us
         if as_json:
             print_line(dump(event_value(event)))
