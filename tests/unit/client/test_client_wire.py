@@ -69,6 +69,13 @@ def test_what_grpc_itself_failed_names_the_address(code: grpc.StatusCode, said: 
     assert to_error(failed(code), "j:1").message == said
 
 
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN])
+def test_what_does_not_speak_grpc_is_no_lantern(code: grpc.StatusCode):
+    error = to_error(failed(code, "Received http2 header with status: 404"), "j:1")
+    assert error.reason == reasons.UNAVAILABLE
+    assert error.message == "what answers at j:1 is no Lantern: Received http2 header with status: 404"
+
+
 def test_a_run_without_its_optional_parts():
     run = run_from_wire(pb.Run(run_id="r", state=pb.Run.STATE_QUEUED))
     assert (run.state, run.due_us, run.end_us, run.error, run.result_value) == ("QUEUED", None, None, None, None)

@@ -27,6 +27,9 @@ _UNANSWERED: dict[int, str] = {
 }
 """What is said in the place of gRPC's own words, which are about its insides."""
 
+_NO_GRPC = "Received http2 header with status"
+"""How gRPC begins where something else than gRPC answers, a proxy for instance."""
+
 UNREACHED = frozenset({reasons.UNAVAILABLE, reasons.UNKNOWN_OUTCOME, reasons.DEADLINE_EXCEEDED})
 """Reasons after which the same request may be sent again, elsewhere too: every request is idempotent."""
 
@@ -43,7 +46,10 @@ def to_error(error: grpc.aio.AioRpcError, address: str = "") -> LanternError:
             retry_after_s = retry.retry_delay.ToNanoseconds() / 1e9
     if not reason:
         reason = _REASONS.get(code, reasons.INTERNAL)
-        if address:
+        if message.startswith(_NO_GRPC):
+            reason = reasons.UNAVAILABLE
+            message = f"what answers at {address or 'the address'} is no Lantern: {message}"
+        elif address:
             message = f"{_UNANSWERED[code]} {address}" if code in _UNANSWERED else f"{address}: {message}"
     return LanternError(reason, message, retry_after_s=retry_after_s, **facts)
 
