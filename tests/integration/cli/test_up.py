@@ -115,6 +115,28 @@ def test_an_operator_settles_what_a_crash_left_open(tmp_path: Path, outcome: str
         assert ("in the outbox" in up.lantern("runs", "show", "mail-1").stdout) == (code == 0)
 
 
+@pytest.mark.parametrize("arguments", [("list",), ("list", "--json"), ("show", "double-1"), ("watch", "double-1")])
+def test_output_that_goes_nowhere_is_no_traceback(tmp_path: Path, arguments: tuple[str, ...]):
+    with running_up(tmp_path, "--module", "agents.py") as up:
+        done = up.lantern("runs", "start", "double", "--input", "4", "--workflow-id", "double-1", "--wait")
+        assert done.returncode == 0, done.stderr
+        command = [sys.executable, "-m", "lantern.cli.main", "runs", *arguments]
+        with Path("/dev/full").open("w") as full:
+            ended = subprocess.run(
+                command, cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
+        assert ended.returncode == 1
+        assert "cannot write the output: No space left on device" in ended.stderr
+        assert len(ended.stderr.splitlines()) == 1
+        reading, writing = os.pipe()
+        os.close(reading)
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=environment(), stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+        )
+        os.close(writing)
+        assert (ended.returncode, ended.stderr) == (141, "")
+
+
 def test_a_second_up_in_the_same_folder_is_refused(tmp_path: Path):
     with running_up(tmp_path) as up:
         second = run_lantern(tmp_path, "up")

@@ -14,7 +14,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from lantern.cli.faults import READER_GONE, reported
+from lantern.cli.exit_codes import READER_GONE
+from lantern.cli.faults import reported
 from lantern.cli.main import app, main
 
 

@@ -7,6 +7,17 @@ import sys
 from rich.console import Console
 
 from lantern.cli.draw import WIDTH_MIN
+from lantern.cli.exit_codes import READER_GONE
+
+
+class _Console(Console):
+    """Ends the command as shells expect it where the reader of its output went away."""
+
+    def on_broken_pipe(self) -> None:
+        try:
+            super().on_broken_pipe()
+        except SystemExit:
+            raise SystemExit(READER_GONE) from None
 
 
 def make_console(width_min: int = WIDTH_MIN) -> Console:
@@ -16,7 +27,7 @@ def make_console(width_min: int = WIDTH_MIN) -> Console:
         sys.stdout.reconfigure(errors="replace")
     # NO_COLOR alone would leave bold and dim.
     colours = None if os.environ.get("NO_COLOR") else "auto"
-    console = Console(soft_wrap=False, emoji=False, markup=False, color_system=colours)
+    console = _Console(soft_wrap=False, emoji=False, markup=False, color_system=colours)
     if console.width < width_min:
         console.width = width_min
     return console

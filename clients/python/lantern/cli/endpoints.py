@@ -96,6 +96,8 @@ def exclusive(folder: Path) -> Generator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         opened = (folder / _LOCK).open("a+")
+    except FileExistsError:
+        raise InvalidField("--dir", f"cannot use {folder}: it is no folder") from None
     except OSError as error:
         raise InvalidField("--dir", f"cannot use {folder}: {error.strerror}") from None
     with opened as lock:

@@ -1,6 +1,7 @@
 """Expected faults on the command line: one line on standard error and an exit code, never a traceback."""
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -10,15 +11,12 @@ from typing import ParamSpec, TextIO, TypeVar
 
 import typer
 
-from lantern.cli.exit_codes import RUN_FAILED, exit_code
+from lantern.cli.exit_codes import READER_GONE, RUN_FAILED, exit_code
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 
 INTERRUPTED = 130
 """As shells report Ctrl-C: 128 + SIGINT."""
-
-READER_GONE = 141
-"""As shells report a program that wrote to a closed pipe: 128 + SIGPIPE."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,6 +67,8 @@ def report_os_error(error: OSError, as_json: bool = False) -> int:
     if error.filename:
         _say(LanternError(reasons.INVALID_FIELD, f"cannot use {os.fsdecode(error.filename)}: {why}"), as_json)
         return exit_code(reasons.INVALID_FIELD)
+    # The one file without a name that a command writes to.
+    output_lost = output_lost or error.errno == errno.ENOSPC
     _say(LanternError(reasons.INTERNAL, f"cannot write the output: {why}" if output_lost else why), as_json)
     return RUN_FAILED
 
