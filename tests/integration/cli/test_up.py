@@ -137,6 +137,32 @@ def test_output_that_goes_nowhere_is_no_traceback(tmp_path: Path, arguments: tup
         assert (ended.returncode, ended.stderr) == (141, "")
 
 
+def test_who_watches_is_told_that_the_journal_is_away(tmp_path: Path):
+    with running_up(tmp_path, "--module", "agents.py") as up:
+        journal = up.state["journal"]
+        started = up.lantern("runs", "start", "slow", "--input", "60", "--workflow-id", "slow-1")
+        assert started.returncode == 0, started.stderr
+        said = tmp_path / "said.txt"
+        with said.open("w") as errors:
+            watching = subprocess.Popen(
+                [sys.executable, "-m", "lantern.cli.main", "runs", "watch", "slow-1"],
+                cwd=tmp_path,
+                env=environment(),
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        try:
+            assert watching.stdout is not None
+            assert b"run_started" in watching.stdout.readline()
+            up.end(signal.SIGTERM)
+            until(said.read_text, "it is told", 10)
+            assert said.read_text().startswith(f"the journal does not answer (nothing answers at {journal}); trying")
+            assert watching.poll() is None
+        finally:
+            watching.kill()
+            watching.communicate()
+
+
 def test_a_second_up_in_the_same_folder_is_refused(tmp_path: Path):
     with running_up(tmp_path) as up:
         second = run_lantern(tmp_path, "up")
