@@ -16,6 +16,9 @@ from lantern_kernel.errors import InvalidField
 _INTEGER_BITS_MAX = 14_284
 """Just under 4,300 digits, what Python reads and writes by default (a bound against attacks by conversion time)."""
 
+_PATH_CHARACTERS_MAX = 120
+"""Of the path of a fault: its beginning says where to look."""
+
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -146,8 +149,9 @@ def _check(value: Any, path: str, depth: int) -> None:
 
 def _check_depth(path: str, depth: int) -> None:
     if depth >= JSON_DEPTH_MAX:
-        raise _invalid(path[:200], f"nested deeper than {JSON_DEPTH_MAX}")
+        raise _invalid(path, f"nested deeper than {JSON_DEPTH_MAX}")
 
 
 def _invalid(path: str, message: str) -> InvalidField:
-    return InvalidField(path, message, reason=reasons.INVALID_JSON)
+    shown = path if len(path) <= _PATH_CHARACTERS_MAX else path[: _PATH_CHARACTERS_MAX - 3] + "..."
+    return InvalidField(shown, message, reason=reasons.INVALID_JSON)

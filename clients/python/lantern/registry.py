@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, overload
 
+from lantern.program.failures import is_ours
 from lantern_kernel import names
 
 WorkflowFunction = Callable[..., Coroutine[Any, Any, Any]]
@@ -205,7 +206,7 @@ def _where(error: BaseException) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if "importlib" not in frame.filename and frame.filename != __file__
+        if "importlib" not in frame.filename and not is_ours(frame.filename)
     ]
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 

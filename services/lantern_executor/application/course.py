@@ -69,6 +69,7 @@ class Course:
         self.events: list[NewEvent] = []  # decided, applied, not yet committed
         self.starts: list[StepWork] = []  # begun by `events`: to be dispatched once these are committed
         self.ending: tuple[NewEvent, ...] = ()  # ends the drive: goes behind `events`, not applied
+        self._run_id = run_id
         self._epoch = epoch
         self._program = program
         self._sources = sources
@@ -166,7 +167,8 @@ class Course:
             return
         if self._undecided:
             step_id = self._undecided[0].command.step_id
-            message = f"whether step {step_id} was delivered is not known; settle its claim or send the run a signal"
+            command = f"lantern runs settle {self._run_id}"
+            message = f"whether step {step_id} was delivered is not known: `{command}` with --delivered or --refused"
             error = RunErrorFacts(code=reasons.STEP_OUTCOME_UNKNOWN, message=message, step_id=step_id)
             self._park(ParkFacts(waiting_on="operator", due_us=due_us, error=error))
         elif due_us is not None:

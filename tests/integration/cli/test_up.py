@@ -53,6 +53,7 @@ def test_a_service_that_dies_is_started_again_on_its_port(tmp_path: Path, name: 
         after = up.state
         assert {k: v for k, v in after.items() if k != "pids"} == {k: v for k, v in before.items() if k != "pids"}
         assert f"{name} killed by signal 9; starting it again in 0.2 s" in up.output()
+        until(lambda: f"{name} up again  pid {after['pids'][name]}" in up.output(), "it is said to be up again")
         done = up.lantern("runs", "start", "double", "--input", "4", "--wait", "--json")
         assert done.returncode == 0, done.stderr
         assert up.end(signal.SIGINT) == 0
@@ -95,6 +96,71 @@ def test_a_killed_executor_costs_one_step(tmp_path: Path):
         picture = up.lantern("runs", "show", "slow-1").stdout
         assert "crash" in picture
         assert "replayed 1 step" in picture
+
+
+@pytest.mark.parametrize(("outcome", "code"), [("--delivered", 0), ("--refused", 1)])
+def test_an_operator_settles_what_a_crash_left_open(tmp_path: Path, outcome: str, code: int):
+    with running_up(tmp_path, "--module", "agents.py") as up:
+        started = up.lantern("runs", "start", "mails", "--input", "60", "--workflow-id", "mail-1")
+        assert started.returncode == 0, started.stderr
+        until(lambda: "mail  " in up.lantern("runs", "show", "mail-1").stdout, "the step begins")
+        os.kill(up.state["pids"]["executor"], signal.SIGKILL)
+        until(lambda: "WAITING(operator)" in up.lantern("runs", "show", "mail-1").stdout, "the run asks")
+        shown = up.lantern("runs", "show", "mail-1").stdout
+        assert f"{outcome}\n" in shown
+        assert "1 crash" in shown
+        settled = up.lantern("runs", "settle", "mail-1", outcome, "--result", '"in the outbox"')
+        assert settled.returncode == 0, settled.stderr
+        assert up.lantern("runs", "watch", "mail-1").returncode == code
+        assert ("in the outbox" in up.lantern("runs", "show", "mail-1").stdout) == (code == 0)
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("list", "--json"), ("show", "double-1"), ("watch", "double-1")])
+def test_output_that_goes_nowhere_is_no_traceback(tmp_path: Path, arguments: tuple[str, ...]):
+    with running_up(tmp_path, "--module", "agents.py") as up:
+        done = up.lantern("runs", "start", "double", "--input", "4", "--workflow-id", "double-1", "--wait")
+        assert done.returncode == 0, done.stderr
+        command = [sys.executable, "-m", "lantern.cli.main", "runs", *arguments]
+        with Path("/dev/full").open("w") as full:
+            ended = subprocess.run(
+                command, cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
+        assert ended.returncode == 1
+        assert "cannot write the output: No space left on device" in ended.stderr
+        assert len(ended.stderr.splitlines()) == 1
+        reading, writing = os.pipe()
+        os.close(reading)
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=environment(), stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+        )
+        os.close(writing)
+        assert (ended.returncode, ended.stderr) == (141, "")
+
+
+def test_who_watches_is_told_that_the_journal_is_away(tmp_path: Path):
+    with running_up(tmp_path, "--module", "agents.py") as up:
+        journal = up.state["journal"]
+        started = up.lantern("runs", "start", "slow", "--input", "60", "--workflow-id", "slow-1")
+        assert started.returncode == 0, started.stderr
+        said = tmp_path / "said.txt"
+        with said.open("w") as errors:
+            watching = subprocess.Popen(
+                [sys.executable, "-m", "lantern.cli.main", "runs", "watch", "slow-1"],
+                cwd=tmp_path,
+                env=environment(),
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        try:
+            assert watching.stdout is not None
+            assert b"run_started" in watching.stdout.readline()
+            up.end(signal.SIGTERM)
+            until(said.read_text, "it is told", 10)
+            assert said.read_text().startswith(f"the journal does not answer (nothing answers at {journal}); trying")
+            assert watching.poll() is None
+        finally:
+            watching.kill()
+            watching.communicate()
 
 
 def test_a_second_up_in_the_same_folder_is_refused(tmp_path: Path):
@@ -149,6 +215,7 @@ def test_a_fault_at_start_shows_the_log_and_ends_with_one(tmp_path: Path, argume
 def test_a_private_postgres_lives_and_ends_with_the_command(tmp_path: Path):
     with running_up(tmp_path, "--module", "agents.py", "--db", "postgres") as up:
         assert up.state["database"].startswith("postgresql://")
+        assert "its data go when this command ends" in up.output()
         done = up.lantern("runs", "start", "double", "--input", "4", "--wait")
         assert done.returncode == 0, done.stderr
         port = up.state["database"].rpartition(":")[2].partition("/")[0]

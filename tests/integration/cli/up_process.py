@@ -43,6 +43,11 @@ async def slow(ctx: lantern.Context, seconds: float) -> str:
     return await ctx.step("linger", linger, seconds)
 
 
+@lantern.workflow(name="mails")
+async def mails(ctx: lantern.Context, seconds: float) -> str:
+    return await ctx.step("mail", linger, seconds, claim="ask", sink="mail")
+
+
 @lantern.workflow(name="fails")
 async def fails(ctx: lantern.Context, value: str) -> str:
     raise ValueError(value)

@@ -1,6 +1,6 @@
 """A client that holds runs and events and records what it is asked."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -52,6 +52,8 @@ class FakeClient:
     history: list[Event] = field(default_factory=list[Event])
     calls: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
     error: LanternError | None = None
+    # What those who watch are told that the journal is away with.
+    away: LanternError | None = None
     page_rows_max: int = 1_000
 
     async def __aenter__(self) -> Self:
@@ -90,13 +92,19 @@ class FakeClient:
         self._call("events", run_id)
         return self.history
 
-    async def watch(self, run_id: str) -> AsyncGenerator[Event, None]:
+    async def watch(
+        self, run_id: str, *, on_away: Callable[[LanternError], None] | None = None
+    ) -> AsyncGenerator[Event, None]:
         self._call("watch", run_id)
+        if self.away and on_away:
+            on_away(self.away)
         for event in self.history:
             yield event
 
-    async def wait(self, run_id: str) -> Run:
+    async def wait(self, run_id: str, *, on_away: Callable[[LanternError], None] | None = None) -> Run:
         self._call("wait", run_id)
+        if self.away and on_away:
+            on_away(self.away)
         return await self.get(run_id)
 
     async def signal(self, run_id: str, name: str, **fields: Any) -> int:
@@ -106,6 +114,9 @@ class FakeClient:
     async def cancel(self, run_id: str, **fields: Any) -> int:
         self._call("cancel", (run_id, fields))
         return 4
+
+    async def settle(self, run_id: str, key: str, **fields: Any) -> None:
+        self._call("settle", (run_id, key, fields))
 
     def _call(self, name: str, what: Any) -> None:
         self.calls.append((name, what))

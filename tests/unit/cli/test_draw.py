@@ -83,3 +83,10 @@ def test_the_shortest_step_is_seen():
 
 def test_nothing_yet():
     assert [line.plain for line in draw.waterfall(build([]), 80)] == ["no events yet"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_long_word_of_a_point_is_whole(width: int):
+    history = History().run().grant(1).add(kinds.NONDETERMINISM_DETECTED, 5, seq=4)
+    text = "\n".join(line.plain for line in draw.waterfall(build(history.events), width))
+    assert "nondeterminism" in text

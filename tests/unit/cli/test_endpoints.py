@@ -10,7 +10,7 @@ import pytest
 from lantern.cli import endpoints
 from lantern.cli.endpoints import Endpoints
 from lantern_kernel import reasons
-from lantern_kernel.errors import LanternError
+from lantern_kernel.errors import InvalidField, LanternError
 
 RUNNING = Endpoints(
     journal="127.0.0.1:1",
@@ -34,6 +34,19 @@ def test_what_is_written_is_read(tmp_path: Path):
 def test_a_broken_file_is_none(tmp_path: Path, content: str):
     (tmp_path / "endpoints.json").write_text(content)
     assert endpoints.read(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"\xff", b"[" * 100_000])
+def test_a_command_says_that_a_file_is_no_state_file(tmp_path: Path, content: bytes):
+    (tmp_path / "endpoints.json").write_bytes(content)
+    with pytest.raises(InvalidField, match="is not the state file"):
+        endpoints.find(tmp_path, {})
+
+
+def test_a_command_says_that_the_state_file_cannot_be_read(tmp_path: Path):
+    (tmp_path / "endpoints.json").mkdir()
+    with pytest.raises(InvalidField, match=r"cannot read .*Is a directory"):
+        endpoints.find(tmp_path, {})
 
 
 def test_a_named_folder_comes_before_the_environment(tmp_path: Path):

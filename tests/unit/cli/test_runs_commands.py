@@ -123,7 +123,15 @@ def test_the_exit_code_says_how_the_run_ended(lantern: Command, arguments: tuple
 )
 @pytest.mark.parametrize(
     "arguments",
-    [("start", "order"), ("list",), ("show", RUN_ID), ("watch", RUN_ID), ("cancel", RUN_ID), ("signal", RUN_ID, "go")],
+    [
+        ("start", "order"),
+        ("list",),
+        ("show", RUN_ID),
+        ("watch", RUN_ID),
+        ("cancel", RUN_ID),
+        ("signal", RUN_ID, "go"),
+        ("settle", RUN_ID, "k", "--refused"),
+    ],
 )
 def test_every_refusal_is_one_line_and_an_exit_code(
     lantern: Command, arguments: tuple[str, ...], reason: str, code: int
@@ -233,6 +241,17 @@ def test_watch_prints_an_event_a_line(lantern: Command):
     assert [json.loads(line)["seq"] for line in machine] == list(range(1, len(lantern.client.history) + 1))
 
 
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+@pytest.mark.parametrize("arguments", [("watch", RUN_ID), ("start", "order", "--wait")])
+def test_who_watches_is_told_that_the_journal_is_away(
+    lantern: Command, arguments: tuple[str, ...], as_json: tuple[str, ...]
+):
+    lantern.client.away = LanternError(reasons.UNAVAILABLE, "nothing answers at j:1")
+    result = lantern("runs", *arguments, *as_json)
+    assert result.exit_code == 0
+    assert result.stderr == "the journal does not answer (nothing answers at j:1); trying again for 30 s\n"
+
+
 @pytest.mark.parametrize("columns", [60, 80])
 def test_watch_keeps_each_event_on_its_line(lantern: Command, columns: int):
     message = "a long\nmessage " * 30
@@ -251,6 +270,57 @@ def test_cancel_and_signal_say_what_was_taken_in(lantern: Command):
     result = lantern("runs", "signal", RUN_ID, "address", "--payload", '{"street":"x"}', "--json")
     assert json.loads(result.stdout) == {"runId": RUN_ID, "number": 3}
     assert sent(lantern, "signal") == (RUN_ID, "address", {"payload_json": b'{"street":"x"}', "request_id": None})
+
+
+def _asks(*steps: str) -> History:
+    history = History().run().grant(1)
+    for step in steps:
+        history.started(step, 2).add(kinds.STEP_WAITING, 3, step=step, attempt=1, on="operator", key=f"key-{step}")
+    return history.add(kinds.RUN_PARKED, 4, on="operator", error={"code": "STEP_OUTCOME_UNKNOWN", "message": "m"})
+
+
+def test_settle_takes_the_only_open_claim(lantern: Command):
+    lantern.client.history = _asks("mail").events
+    result = lantern("runs", "settle", RUN_ID, "--delivered", "--result", '{"n":1}')
+    assert result.stdout == f"{RUN_ID}  key-mail settled as delivered\n"
+    assert sent(lantern, "settle") == (RUN_ID, "key-mail", {"delivered": True, "result_json": b'{"n":1}'})
+
+
+def test_settle_takes_the_key_that_is_named(lantern: Command):
+    result = lantern("runs", "settle", RUN_ID, "k", "--refused", "--json")
+    assert json.loads(result.stdout) == {"runId": RUN_ID, "key": "k", "state": "REFUSED"}
+    assert sent(lantern, "settle") == (RUN_ID, "k", {"delivered": False, "result_json": b"null"})
+
+
+@pytest.mark.parametrize(
+    ("history", "said"),
+    [
+        (_asks("mail", "fax"), "key-mail (step mail), key-fax (step fax)"),
+        (_asks("mail").grant(9, "signal").completed("mail", 10), "no step whose delivery"),
+        (_asks("mail").add(kinds.RUN_CANCELLED, 9), "no step whose delivery"),
+    ],
+)
+def test_settle_asks_for_a_key_where_it_is_not_plain(lantern: Command, history: History, said: str):
+    lantern.client.history = history.events
+    result = lantern("runs", "settle", RUN_ID, "--delivered")
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert all(call != "settle" for call, _ in lantern.client.calls)
+
+
+@pytest.mark.parametrize("outcomes", [(), ("--delivered", "--refused")])
+def test_settle_wants_one_outcome(lantern: Command, outcomes: tuple[str, ...]):
+    result = lantern("runs", "settle", RUN_ID, "k", *outcomes)
+    assert result.exit_code == 2
+    assert lantern.client.calls == []
+
+
+def test_show_says_how_to_settle_what_a_run_asks(lantern: Command):
+    lantern.client.runs = [make_run(state="WAITING", waiting_on="operator")]
+    lantern.client.history = _asks("mail").events
+    shown = lantern("runs", "show", RUN_ID, "--dir", "my dir").stdout
+    assert "key key-mail" in shown
+    assert f"lantern runs settle {RUN_ID} key-mail --dir 'my dir' --delivered\n" in shown
 
 
 def test_what_a_terminal_cannot_show_fails_no_command(lantern: Command):

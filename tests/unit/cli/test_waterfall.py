@@ -143,6 +143,31 @@ def test_a_step_that_is_open_when_the_journal_parks_the_run_has_lost_its_driver(
     assert bars(picture)[0].end_us == START_US + 30_000
 
 
+def test_a_step_that_asks_its_operator_was_not_crashed():
+    history = History().run()
+    for at_ms in (10, 20):
+        history.grant(at_ms, "signal").started("mail", at_ms + 1)
+        history.add(kinds.STEP_WAITING, at_ms + 2, step="mail", attempt=1, on="operator", key="k")
+        history.add(kinds.RUN_PARKED, at_ms + 3, on="operator")
+    picture = build(history.events)
+    asked = ("mail", 1, "unknown")
+    assert short(picture) == [asked, ("operator", 0, "ok"), asked, ("operator", 0, "waiting")]
+    assert picture.crashes == 0
+
+
+def test_a_driver_that_parks_for_other_code_cuts_its_steps_off():
+    history = History().run().grant(1).started("a", 2).add(kinds.NONDETERMINISM_DETECTED, 3, seq=4)
+    picture = build(history.add(kinds.RUN_PARKED, 3, on="code_fix").events)
+    assert short(picture) == [("a", 1, "cut off"), ("code_fix", 0, "waiting")]
+
+
+@pytest.mark.parametrize("kind", sorted({*kinds.TERMINAL, kinds.RUN_PARKED}))
+def test_a_wait_ends_with_the_next_park_or_the_end_of_the_run(kind: str):
+    history = History().run().add(kinds.RUN_PARKED, 5, on="capacity").add(kind, 9, on="operator")
+    wait = bars(build(history.events))[0]
+    assert (wait.label, wait.end_us, wait.outcome) == ("capacity", START_US + 9_000, Outcome.COMPLETED)
+
+
 def test_points_and_unknown_kinds_are_shown():
     history = History().run().grant(1).add(kinds.MARKER_RECORDED, 2, step="option", data=b"1")
     history.add(kinds.CANCEL_REQUESTED, 3, number=1).add("budget_reserved", 4, step="llm[0]")

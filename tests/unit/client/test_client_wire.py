@@ -57,6 +57,25 @@ def test_what_grpc_itself_failed(code: grpc.StatusCode, reason: str):
     assert to_error(failed(code)).reason == reason
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, "nothing answers at j:1"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time from j:1"),
+        (grpc.StatusCode.UNIMPLEMENTED, "j:1: m"),
+    ],
+)
+def test_what_grpc_itself_failed_names_the_address(code: grpc.StatusCode, said: str):
+    assert to_error(failed(code), "j:1").message == said
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN])
+def test_what_does_not_speak_grpc_is_no_lantern(code: grpc.StatusCode):
+    error = to_error(failed(code, "Received http2 header with status: 404"), "j:1")
+    assert error.reason == reasons.UNAVAILABLE
+    assert error.message == "what answers at j:1 is no Lantern: Received http2 header with status: 404"
+
+
 def test_a_run_without_its_optional_parts():
     run = run_from_wire(pb.Run(run_id="r", state=pb.Run.STATE_QUEUED))
     assert (run.state, run.due_us, run.end_us, run.error, run.result_value) == ("QUEUED", None, None, None, None)

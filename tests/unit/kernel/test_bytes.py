@@ -100,6 +100,9 @@ def test_bounds_of_json() -> None:
     loop.append(loop)
     with pytest.raises(InvalidField, match="deeper than 64"):
         json_bytes.encode(loop, "x")
+    with pytest.raises(InvalidField) as long:
+        json_bytes.encode({"k" * 500: [float("nan")]}, "x")
+    assert long.value.details["field"] == "x." + "k" * 115 + "..."
     assert json_bytes.encode("x" * (256 * 1024 - 2), "x")
     with pytest.raises(InvalidField) as caught:
         json_bytes.encode("x" * (256 * 1024 - 1), "x")

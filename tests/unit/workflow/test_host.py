@@ -227,6 +227,16 @@ def test_other_errors_are_workflow_errors_with_their_place() -> None:
     assert error.details == {"source": f"test_host.py:{program.__code__.co_firstlineno + 2}"}
 
 
+def test_a_bad_step_name_is_reported_at_the_users_line() -> None:
+    async def program(ctx: lantern.Context) -> Any:
+        await ctx.step("größe", len)
+
+    error = error_of(program)
+    assert "größe" in error.message
+    assert error.details is not None
+    assert error.details["source"] == f"test_host.py:{program.__code__.co_firstlineno + 1}"
+
+
 @pytest.mark.parametrize(
     "fault", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), RecursionError("deep")]
 )

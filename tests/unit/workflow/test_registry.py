@@ -125,7 +125,10 @@ def _forget(package: str) -> None:
         ),
         ("import lantern\n@lantern.workflow\ndef plain(ctx): ...\n", "`async def` function"),
         ("import lantern\n@lantern.workflow\nasync def plain(): ...\n", "takes none"),
-        ("import lantern\n@lantern.workflow(name='a b')\nasync def plain(ctx): ...\n", "workflow name: 'a b'"),
+        (
+            "import lantern\n@lantern.workflow(name='a b')\nasync def plain(ctx): ...\n",
+            r"workflow name: 'a b'.*faulty_module\.py:2\)$",
+        ),
     ],
 )
 def test_faults_are_told(place: Path, text: str, message: str) -> None:

@@ -1,21 +1,35 @@
 """Where the command prints, and how wide."""
 
 import io
+import os
 import sys
 
 from rich.console import Console
 
 from lantern.cli.draw import WIDTH_MIN
+from lantern.cli.exit_codes import READER_GONE
 
 
-def make_console() -> Console:
-    """Standard output: colour only on a terminal and without NO_COLOR; never narrower than 60 columns."""
+class _Console(Console):
+    """Ends the command as shells expect it where the reader of its output went away."""
+
+    def on_broken_pipe(self) -> None:
+        try:
+            super().on_broken_pipe()
+        except SystemExit:
+            raise SystemExit(READER_GONE) from None
+
+
+def make_console(width_min: int = WIDTH_MIN) -> Console:
+    """Standard output: colour only on a terminal and without NO_COLOR; never narrower than `width_min` columns."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot show a character shows another one: no command fails for that.
         sys.stdout.reconfigure(errors="replace")
-    console = Console(soft_wrap=False, emoji=False, markup=False)
-    if console.width < WIDTH_MIN:
-        console.width = WIDTH_MIN
+    # NO_COLOR alone would leave bold and dim.
+    colours = None if os.environ.get("NO_COLOR") else "auto"
+    console = _Console(soft_wrap=False, emoji=False, markup=False, color_system=colours)
+    if console.width < width_min:
+        console.width = width_min
     return console
 
 

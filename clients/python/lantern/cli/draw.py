@@ -27,6 +27,7 @@ _FILL = {
     Outcome.RETRIED: ("▒", "yellow"),
     Outcome.CRASHED: ("░", "red"),
     Outcome.INTERRUPTED: ("░", "magenta"),
+    Outcome.UNKNOWN: ("▒", "yellow"),
     Outcome.RUNNING: ("▒", "blue"),
     Outcome.WAITING: ("·", "yellow"),
 }
@@ -144,6 +145,12 @@ def _line(label: str, attempt: str, track: Text, took: str, word: str, style: st
     line = Text(_fit(label, scale.label_cells) + " ")
     line.append(attempt.rjust(_ATTEMPT_CELLS) + " ", style="dim")
     line.append_text(track)
+    if not took and cell_len(word) > _OUTCOME_CELLS:
+        # What took no time leaves room for a long word.
+        cells = _DURATION_CELLS + 1 + _OUTCOME_CELLS
+        fitted = _fit(word, min(cells, cell_len(word)))
+        line.append(" " * (1 + cells - cell_len(fitted)) + fitted, style=style)
+        return line
     line.append(took.rjust(_DURATION_CELLS) + "  ")
     line.append(_fit(word, _OUTCOME_CELLS).rstrip(), style=style)
     return line
@@ -214,6 +221,16 @@ def run_end(run: Run) -> list[Text]:
         lines.append(Text.assemble(("error   ", "bold red"), f"{run.error.code}: {run.error.message}{where}"))
         lines.extend(Text(f"        {key}: {value}", style="dim") for key, value in (run.error.details or {}).items())
     return lines
+
+
+def settle_hint(step_id: str, key: str, command: str) -> Text:
+    """Which delivery a run asks about, and what to type to answer."""
+    return Text.assemble(
+        ("asks    ", "bold yellow"),
+        f"was step {step_id} delivered? key {key}; find out, then:\n",
+        f"        {command} --delivered\n",
+        f"        {command} --refused",
+    )
 
 
 def state_text(run: Run) -> Text:

@@ -12,6 +12,8 @@ UNAVAILABLE = 4
 """No service answered; the same command may be repeated."""
 FAULT = 5
 """A fault of Lantern's own."""
+READER_GONE = 141
+"""As shells report a program that wrote to a closed pipe: 128 + SIGPIPE."""
 
 _BY_REASON = {
     reasons.RUN_NOT_FOUND: NOT_FOUND,

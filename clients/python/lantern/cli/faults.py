@@ -1,14 +1,18 @@
 """Expected faults on the command line: one line on standard error and an exit code, never a traceback."""
 
+import contextlib
+import errno
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TextIO, TypeVar
 
 import typer
 
-from lantern.cli.exit_codes import exit_code
+from lantern.cli.exit_codes import READER_GONE, RUN_FAILED, exit_code
+from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 
 INTERRUPTED = 130
@@ -36,13 +40,56 @@ def reported(command: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        as_json = bool(kwargs.get("as_json"))
         try:
-            return command(*args, **kwargs)
+            try:
+                return command(*args, **kwargs)
+            finally:
+                # Here, where it can still be reported, not while the interpreter ends.
+                sys.stdout.flush()
         except LanternError as error:
-            line = error_json(error) if kwargs.get("as_json") else error_line(error)
-            sys.stderr.write(line + "\n")
+            _say(error, as_json)
             raise typer.Exit(exit_code(error.reason)) from None
+        except OSError as error:
+            raise typer.Exit(report_os_error(error, as_json)) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
 
     return wrapped
+
+
+def report_os_error(error: OSError, as_json: bool = False) -> int:
+    """Reports what the system refused, a reader that went away excepted; the exit code."""
+    output_lost = _abandon(sys.stdout)
+    if isinstance(error, BrokenPipeError):
+        return READER_GONE
+    why = error.strerror or str(error)
+    if error.filename:
+        _say(LanternError(reasons.INVALID_FIELD, f"cannot use {os.fsdecode(error.filename)}: {why}"), as_json)
+        return exit_code(reasons.INVALID_FIELD)
+    # The one file without a name that a command writes to.
+    output_lost = output_lost or error.errno == errno.ENOSPC
+    _say(LanternError(reasons.INTERNAL, f"cannot write the output: {why}" if output_lost else why), as_json)
+    return RUN_FAILED
+
+
+def _say(error: LanternError, as_json: bool) -> None:
+    """On standard error; where that is gone too, the exit code alone speaks."""
+    try:
+        sys.stderr.write((error_json(error) if as_json else error_line(error)) + "\n")
+        sys.stderr.flush()
+    except OSError:
+        _abandon(sys.stderr)
+
+
+def _abandon(stream: TextIO) -> bool:
+    """Whether a stream takes nothing any more; what it still holds then goes nowhere, so that nothing fails again."""
+    try:
+        stream.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+        return True
+    return False

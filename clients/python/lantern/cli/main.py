@@ -1,28 +1,48 @@
 """The command `lantern`."""
 
 import os
+import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
+from typer import rich_utils
 
 from lantern.cli import endpoints, runs
-from lantern.cli.faults import reported
+from lantern.cli.console import print_line
+from lantern.cli.faults import report_os_error, reported
 
 app = typer.Typer(
     name="lantern",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Durable execution: a crash costs one step, never the run.",
 )
 
 app.add_typer(runs.app, name="runs")
 
 ModuleOption = Annotated[
     Optional[list[str]],  # noqa: UP045 - typer reads it
-    typer.Option("--module", "-m", help="Module with agents: a dotted name or a path to a .py file; may be repeated."),
+    typer.Option(
+        "--module", "-m", help="Module with workflows (agents): a dotted name or a path to a .py file; may be repeated."
+    ),
 ]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print_line(f"lantern {metadata.version('lantern-durable')}")
+        raise typer.Exit
+
+
+@app.callback()
+def lantern(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Durable execution: a crash costs one step, never the run."""
 
 
 @app.command()
@@ -31,7 +51,11 @@ def up(
     database: Annotated[
         str,
         typer.Option(
-            "--db", help="sqlite:PATH, postgresql://..., or `postgres` for a private one. Default: SQLite in --dir."
+            "--db",
+            help=(
+                "sqlite:PATH, postgresql://..., or `postgres` for a private one, whose data go when the command ends. "
+                "Default: SQLite in --dir, which stays."
+            ),
         ),
     ] = "",
     folder: Annotated[Path, typer.Option("--dir", help="For the state file, logs and the default database.")] = (
@@ -66,7 +90,7 @@ def worker(
         typer.Option(help="How many runs to drive at once."),
     ] = None,
 ) -> None:
-    """Run an executor with your own agents."""
+    """Run an executor with your own workflows (agents)."""
     from lantern.cli.worker import become_executor, worker_environment
 
     address = journal or endpoints.find(folder, os.environ).journal
@@ -77,7 +101,17 @@ def worker(
 
 def main() -> None:
     """Runs the command with the arguments of this process."""
-    app()
+    if sys.stdout is None or sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison] - closed by the caller
+        nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - for the life of the process
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    if os.environ.get("NO_COLOR"):
+        # Of the help: NO_COLOR alone would leave bold and dim.
+        rich_utils.COLOR_SYSTEM = None
+    try:
+        app()
+    except OSError as error:
+        # Printing the help, say: the commands report their own.
+        sys.exit(report_os_error(error))
 
 
 if __name__ == "__main__":

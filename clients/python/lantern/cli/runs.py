@@ -1,4 +1,4 @@
-"""`lantern runs`: start, list, show, watch, cancel and signal runs."""
+"""`lantern runs`: start, list, show, watch, cancel, signal and settle runs."""
 
 import asyncio
 import os
@@ -9,27 +9,26 @@ from pathlib import Path
 from typing import Annotated, Optional, TypeVar
 
 import typer
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from lantern.cli import draw, endpoints, exit_codes
+from lantern.cli.claims import chosen_key, open_claims, settle_command
 from lantern.cli.console import make_console, print_line
 from lantern.cli.event_line import event_line
 from lantern.cli.faults import reported
 from lantern.cli.run_json import dump, event_value, run_value
 from lantern.cli.run_lookup import find_run_id
+from lantern.cli.run_table import run_table
 from lantern.cli.waterfall import build
-from lantern.client.client import WORKFLOW_ID_POLICIES, Client
+from lantern.client.client import PATIENCE_S, WORKFLOW_ID_POLICIES, Client
 from lantern.client.run import STATES, Run
 from lantern_kernel import json_bytes
 from lantern_kernel.bounds import PAGE_ROWS_MAX
-from lantern_kernel.errors import InvalidField
+from lantern_kernel.errors import InvalidField, LanternError
 
 LIMIT_MAX = 100_000
-NARROW_CELLS = 76
 
-app = typer.Typer(no_args_is_help=True, help="Start, list, show, watch, cancel and signal runs.")
+app = typer.Typer(no_args_is_help=True, help="Start, list, show, watch, cancel, signal and settle runs.")
 
 T = TypeVar("T")
 
@@ -60,15 +59,18 @@ def _with_client(folder: Path | None, use: Callable[[Client], Awaitable[T]]) -> 
 
 def read_json(option: str, text: str) -> bytes:
     """The JSON bytes of an option: given as they are, `@file`, or `-` for standard input."""
-    if text == "-":
-        raw = sys.stdin.buffer.read()
-    elif text.startswith("@"):
-        try:
+    try:
+        if text == "-":
+            if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - closed by the caller
+                raise InvalidField(option, "there is no standard input")
+            raw = sys.stdin.buffer.read()
+        elif text.startswith("@"):
             raw = Path(text[1:]).read_bytes()
-        except OSError as error:
-            raise InvalidField(option, f"cannot read {text[1:]}: {error.strerror}") from None
-    else:
-        raw = text.encode(errors="surrogateescape")
+        else:
+            raw = text.encode(errors="surrogateescape")
+    except OSError as error:
+        what = "standard input" if text == "-" else text[1:]
+        raise InvalidField(option, f"cannot read {what}: {error.strerror}") from None
     return json_bytes.check(raw.strip(), option)
 
 
@@ -79,7 +81,7 @@ def _exit_code_of(run: Run) -> int:
 @app.command()
 @reported
 def start(
-    agent: Annotated[str, typer.Argument(help="The agent to run.")],
+    agent: Annotated[str, typer.Argument(help="The workflow (agent) to run, by its name.")],
     input_text: Annotated[str, typer.Option("--input", help="JSON, @file, or - for standard input.")] = "null",
     workflow_id: Annotated[str, typer.Option(help="Your own name for this work.")] = "",
     policy: Annotated[
@@ -107,7 +109,7 @@ def start(
             _print_started(run, as_json)
             return exit_codes.OK
         if as_json:
-            ended = await client.wait(run.run_id)
+            ended = await client.wait(run.run_id, on_away=_say_away)
             print_line(dump(run_value(ended)))
             return _exit_code_of(ended)
         _print_started(run, as_json)
@@ -167,25 +169,9 @@ def list_(
     elif not runs:
         make_console().print("no runs")
     else:
-        console = make_console()
-        console.print(_table(runs, int(time.time() * 1e6), console.width))
-
-
-def _table(runs: list[Run], now_us: int, width: int) -> Table:
-    """A row a run; ids are never cut, so that they can be copied. A narrow terminal gets no workflow column."""
-    with_workflow = width >= NARROW_CELLS and any(run.workflow_id for run in runs)
-    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("run", no_wrap=True, min_width=36)
-    table.add_column("state", no_wrap=True, min_width=9)
-    table.add_column("agent", no_wrap=True)
-    if with_workflow:
-        table.add_column("workflow", no_wrap=True)
-    table.add_column("age", justify="right", no_wrap=True, min_width=6)
-    for run in runs:
-        age = draw.duration(max(0, now_us - run.create_us))
-        workflow = [run.workflow_id] if with_workflow else []
-        table.add_row(run.run_id, draw.state_text(run), f"{run.agent_name}@{run.agent_version}", *workflow, age)
-    return table
+        console = make_console(width_min=1)
+        for line in run_table(runs, int(time.time() * 1e6), console.width):
+            console.print(line, no_wrap=True, crop=False)
 
 
 @app.command()
@@ -206,6 +192,10 @@ def show(run: RunArgument, folder: DirOption = None, as_json: JsonOption = False
             console.print(line, no_wrap=True, crop=False)
         for line in draw.run_end(found):
             console.print(line)
+        if found.waiting_on == "operator":
+            for key, step_id in open_claims(events).items():
+                # Not wrapped: it is to be copied.
+                console.print(draw.settle_hint(step_id, key, settle_command(run_id, key, folder)), soft_wrap=True)
         return _exit_code_of(found)
 
     raise typer.Exit(_with_client(folder, use))
@@ -222,10 +212,15 @@ def watch(run: RunArgument, folder: DirOption = None, as_json: JsonOption = Fals
     raise typer.Exit(_with_client(folder, use))
 
 
+def _say_away(error: LanternError) -> None:
+    sys.stderr.write(f"the journal does not answer ({error.message}); trying again for {PATIENCE_S:.0f} s\n")
+    sys.stderr.flush()
+
+
 async def _watch(client: Client, run_id: str, as_json: bool) -> int:
     console = make_console()
     begin_us = None
-    async for event in client.watch(run_id):
+    async for event in client.watch(run_id, on_away=_say_away):
         begin_us = event.time_us if begin_us is None else begin_us
         if as_json:
             print_line(dump(event_value(event)))
@@ -269,6 +264,37 @@ def signal(
         run_id = await find_run_id(client, run)
         number = await client.signal(run_id, name, payload_json=body, request_id=request_id or None)
         _print_sent(run_id, f"signal {name}", number, as_json)
+
+    _with_client(folder, use)
+
+
+@app.command()
+@reported
+def settle(
+    run: RunArgument,
+    key: Annotated[
+        str, typer.Argument(metavar="[KEY]", help="The delivery's key; may be left out where only one is open.")
+    ] = "",
+    delivered: Annotated[bool, typer.Option("--delivered", help="It was delivered: the step gets --result.")] = False,
+    refused: Annotated[bool, typer.Option("--refused", help="It was not, and is not to be: the step fails.")] = False,
+    result: Annotated[str, typer.Option("--result", help="What came back: JSON, @file, or - for standard input.")] = (
+        "null"
+    ),
+    folder: DirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say whether a delivery was made, to a run that waits on its operator for that."""
+    if delivered == refused:
+        raise InvalidField("--delivered", "say one of --delivered and --refused")
+    body = read_json("--result", result)
+
+    async def use(client: Client) -> None:
+        run_id = await find_run_id(client, run)
+        settled = key or chosen_key(open_claims(await client.events(run_id)))
+        await client.settle(run_id, settled, delivered=delivered, result_json=body)
+        word = "delivered" if delivered else "refused"
+        value = {"runId": run_id, "key": settled, "state": word.upper()}
+        print_line(dump(value) if as_json else f"{run_id}  {settled} settled as {word}")
 
     _with_client(folder, use)
 

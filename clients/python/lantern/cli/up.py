@@ -213,6 +213,10 @@ class _Up:
             pause_s *= 2
             await service.start()
             self._write_endpoints()
+            if await self._unless_stopped(service.wait_healthy()):
+                self._console.print(
+                    f"  {service.spec.name} up again  pid {service.pid}", style="green", highlight=False
+                )
 
     async def _stop_services(self) -> None:
         """Executors first, so that they can hand their runs back; the journal last."""
@@ -276,6 +280,8 @@ class _Up:
             table.add_row(service.spec.name, service.spec.address, str(service.pid), str(service.log_path))
         self._console.print(table)
         self._console.print(f"database {self._database}", highlight=False)
+        if self._options.database == "postgres":
+            self._console.print("         a private one: its data go when this command ends", style="yellow")
         self._console.print(f"state    {self._options.folder / 'endpoints.json'}", highlight=False)
         if not self._options.modules:
             self._console.print(

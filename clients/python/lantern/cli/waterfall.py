@@ -14,6 +14,9 @@ from lantern_kernel import kinds, payloads
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event
 
+_JOURNAL_PARKS = frozenset({"capacity", "code_fix"})
+"""What the journal itself parks runs on."""
+
 
 class Outcome(Enum):
     """How a bar ended."""
@@ -25,6 +28,8 @@ class Outcome(Enum):
     CRASHED = "crash"
     # Its driver gave the run away in the middle of it, or the run ended.
     INTERRUPTED = "cut off"
+    # Whether it was delivered is not known; its operator is asked.
+    UNKNOWN = "unknown"
     RUNNING = "running"
     WAITING = "waiting"
 
@@ -129,6 +134,7 @@ class _Builder:
         self._drives = 0
         self._first_us: int | None = None
         self._last_us = 0
+        self._last_kind = ""
         self._closed = False
 
     def add(self, event: Event) -> None:
@@ -155,13 +161,17 @@ class _Builder:
                 self._end("timer", event.step_id, event, Outcome.COMPLETED)
             case kinds.RUN_PARKED:
                 self._park(event, facts)
-            case kinds.RUN_STARTED | kinds.STEP_WAITING:
+            case kinds.STEP_WAITING:
+                self._end("step", event.step_id, event, Outcome.UNKNOWN)
+            case kinds.RUN_STARTED:
                 pass
             case kind if kind in kinds.TERMINAL:
                 self._closed = True
+                self._end_wait(event)
                 self._cut_off(event.time_us, Outcome.INTERRUPTED)
             case _:
                 self._rows.append(_point(event, facts))
+        self._last_kind = event.kind
 
     def waterfall(self, now_us: int | None) -> Waterfall:
         begin_us = self._first_us or 0
@@ -190,9 +200,7 @@ class _Builder:
     def _grant(self, event: Event, facts: Mapping[str, Any]) -> None:
         self._drives += 1
         reason = str(facts.get("reason", ""))
-        wait = self._open.pop(("wait", ""), None)
-        if wait is not None:
-            self._close(wait, event.time_us, Outcome.COMPLETED)
+        self._end_wait(event)
         self._cut_off(event.time_us, Outcome.CRASHED if reason == "crash" else Outcome.INTERRUPTED)
         self._rows.append(
             Resume(
@@ -205,6 +213,12 @@ class _Builder:
             )
         )
 
+    def _end_wait(self, event: Event) -> None:
+        """Whatever the run waited on: it is driven, waits for something else, or has ended."""
+        place = self._open.pop(("wait", ""), None)
+        if place is not None:
+            self._close(place, event.time_us, Outcome.COMPLETED)
+
     def _cut_off(self, at_us: int, outcome: Outcome) -> None:
         """Ends the steps that are open; timers go on across drives, but not across the end of the run."""
         for (what, step_id), place in list(self._open.items()):
@@ -215,9 +229,13 @@ class _Builder:
     def _park(self, event: Event, facts: Mapping[str, Any]) -> None:
         error = facts.get("error")
         note = _error_note(error) if isinstance(error, dict) else ""
-        # No driver parks in the middle of a step: the journal did, since the driver was lost and there was no other.
-        self._cut_off(event.time_us, Outcome.CRASHED)
-        bar = _bar(event, "wait", label=str(facts.get("on", "")), outcome=Outcome.WAITING, note=note)
+        on = str(facts.get("on", ""))
+        # A driver parks in the middle of a step only where its program differs from the history, which it says just
+        # before. Else the journal did, since the driver was lost and no other can take the run up.
+        lost = on in _JOURNAL_PARKS and self._last_kind != kinds.NONDETERMINISM_DETECTED
+        self._cut_off(event.time_us, Outcome.CRASHED if lost else Outcome.INTERRUPTED)
+        self._end_wait(event)
+        bar = _bar(event, "wait", label=on, outcome=Outcome.WAITING, note=note)
         self._begin("wait", "", bar)
 
 

@@ -15,7 +15,7 @@ def worker_environment(
 ) -> dict[str, str]:
     """The environment of the executor; raises InvalidField naming the option that cannot be."""
     if not modules:
-        raise InvalidField("--module", "name at least one module with agents")
+        raise InvalidField("--module", "name at least one module with workflows")
     if capacity is not None and not 1 <= capacity <= CAPACITY_MAX:
         raise InvalidField("--capacity", f"{capacity} is not between 1 and {CAPACITY_MAX}")
     environment = {

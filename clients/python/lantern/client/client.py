@@ -14,6 +14,8 @@ from lantern.api.executor.v1 import executor_service_pb2 as executor_pb
 from lantern.api.executor.v1 import executor_service_pb2_grpc as executor_grpc
 from lantern.api.journal.v1 import journal_service_pb2 as pb
 from lantern.api.journal.v1 import journal_service_pb2_grpc as pb_grpc
+from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
+from lantern.api.journal.v1 import worker_service_pb2_grpc as worker_grpc
 from lantern.client.errors import UNREACHED, to_error
 from lantern.client.run import Run, RunFailed, RunPage, event_from_wire, run_from_wire, state_to_wire
 from lantern_kernel import json_bytes, kinds, reasons
@@ -30,7 +32,13 @@ FOLLOW_DEADLINE_S = 600.0
 PATIENCE_S = 30.0
 """How long `watch` and `result` go on while the journal cannot be reached."""
 
+AWAY_S = 2.0
+"""How long the journal may be away before whoever watches is told."""
+
 RECONNECT_S_MIN, RECONNECT_S_MAX = 0.05, 1.0
+
+OPERATOR = "operator"
+"""Who settles a delivery where nobody else is named."""
 
 WORKFLOW_ID_POLICIES = ("reject", "use-existing", "allow-after-close")
 
@@ -125,18 +133,18 @@ class Client:
         for address in self._executors_in_turn():
             stub = executor_grpc.ExecutorServiceStub(self._channel(address))
             try:
-                started = await _call(stub.StartRun, executor_pb.StartRunRequest(**fields))
+                started = await self._call(stub.StartRun, executor_pb.StartRunRequest(**fields), address)
             except LanternError as error:
                 if error.reason not in UNREACHED:
                     raise
                 continue
             return run_from_wire(started.run)
-        created = await _call(self._journal.CreateRun, pb.CreateRunRequest(**fields))
+        created = await self._call(self._journal.CreateRun, pb.CreateRunRequest(**fields))
         return run_from_wire(created.run)
 
     async def get(self, run_id: str) -> Run:
         """One run; RUN_NOT_FOUND where there is none."""
-        return run_from_wire((await _call(self._journal.GetRun, pb.GetRunRequest(run_id=run_id))).run)
+        return run_from_wire((await self._call(self._journal.GetRun, pb.GetRunRequest(run_id=run_id))).run)
 
     async def list(
         self,
@@ -164,7 +172,7 @@ class Client:
             workflow_id=workflow_id,
             agent_name=agent,
         )
-        page = await _call(self._journal.ListRuns, request)
+        page = await self._call(self._journal.ListRuns, request)
         return RunPage(runs=tuple(run_from_wire(run) for run in page.runs), next_page_token=page.next_page_token)
 
     async def events(self, run_id: str, *, after_seq: int = 0) -> Sequence[Event]:
@@ -173,31 +181,33 @@ class Client:
         token = ""
         while True:
             request = pb.ListEventsRequest(run_id=run_id, after_seq=after_seq, page_token=token)
-            page = await _call(self._journal.ListEvents, request)
+            page = await self._call(self._journal.ListEvents, request)
             events.extend(event_from_wire(event) for event in page.events)
             token = page.next_page_token
             if not token:
                 return events
 
-    async def watch(self, run_id: str, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
+    async def watch(
+        self, run_id: str, *, after_seq: int = 0, on_away: Callable[[LanternError], None] | None = None
+    ) -> AsyncGenerator[Event, None]:
         """Yields the events of a run as they are committed, each once, and ends after the terminal one.
 
         A broken connection is made again and goes on behind the last event; after `patience_s` without the journal its
-        error is raised.
+        error is raised. `on_away` is told that error once, each time that the journal has been away for 2 s.
         """
-        seen, pause_s, away_since = after_seq, RECONNECT_S_MIN, None
+        seen, pause_s, away_since, told = after_seq, RECONNECT_S_MIN, None, False
         while True:
             try:
                 async with aclosing(self._follow(run_id, seen)) as events:
                     async for event in events:
-                        seen, pause_s, away_since = event.seq, RECONNECT_S_MIN, None
+                        seen, pause_s, away_since, told = event.seq, RECONNECT_S_MIN, None, False
                         yield event
                         if event.kind in kinds.TERMINAL:
                             return
                 if (await self.get(run_id)).is_terminal:
                     # Nothing after `after_seq`: the caller had seen it all.
                     return
-                away_since = None
+                away_since, told = None, False
             except LanternError as error:
                 if error.reason not in UNREACHED:
                     raise
@@ -205,6 +215,9 @@ class Client:
                 away_since = now_s if away_since is None else away_since
                 if now_s - away_since >= self._patience_s:
                     raise
+                if on_away and not told and now_s - away_since >= AWAY_S:
+                    told = True
+                    on_away(error)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, RECONNECT_S_MAX)
 
@@ -215,12 +228,12 @@ class Client:
             raise RunFailed(run)
         return run.result_value
 
-    async def wait(self, run_id: str) -> Run:
-        """Waits for the end of a run, however it ends, and returns it."""
+    async def wait(self, run_id: str, *, on_away: Callable[[LanternError], None] | None = None) -> Run:
+        """Waits for the end of a run, however it ends, and returns it; `on_away` as in `watch`."""
         run = await self.get(run_id)
         if run.is_terminal:
             return run
-        async for _ in self.watch(run_id):
+        async for _ in self.watch(run_id, on_away=on_away):
             pass
         return await self.get(run_id)
 
@@ -243,11 +256,48 @@ class Client:
         """Asks a run to end; returns the number of that in its inbox. RUN_CLOSED where the run has ended."""
         return await self._send(run_id, "cancel", "", b"", request_id)
 
+    async def settle(
+        self,
+        run_id: str,
+        key: str,
+        *,
+        delivered: bool,
+        result: Any = None,
+        result_json: bytes | None = None,
+        operator: str = OPERATOR,
+    ) -> None:
+        """Says how a claimed delivery ended; a run that waits to hear of it (`claim="ask"`) goes on.
+
+        SIDE_EFFECT_NOT_FOUND where nobody claimed that key, SIDE_EFFECT_SETTLED where another outcome is recorded.
+
+        Args:
+            run_id: The run.
+            key: The idempotency key of the delivery.
+            delivered: Whether it was delivered; where not, its step fails.
+            result: What came back, what JSON can say: the step's result.
+            result_json: The same as JSON bytes instead, kept exactly.
+            operator: Who says so.
+        """
+        body = json_bytes.encode(result, "result") if result_json is None else json_bytes.check(result_json, "result")
+        state = worker_pb.SideEffect.STATE_DELIVERED if delivered else worker_pb.SideEffect.STATE_REFUSED
+        request = worker_pb.SettleSideEffectRequest(
+            key=key, state=state, result=body, run_id=run_id, worker_id=operator
+        )
+        stub = worker_grpc.JournalWorkerServiceStub(self._channel(self._journal_address))
+        await self._call(stub.SettleSideEffect, request)
+
     async def _send(self, run_id: str, kind: str, name: str, payload: bytes, request_id: str | None) -> int:
         request = pb.SendToRunRequest(
             request_id=request_id or new_request_id(), run_id=run_id, kind=kind, name=name, payload=payload
         )
-        return (await _call(self._journal.SendToRun, request)).number
+        return (await self._call(self._journal.SendToRun, request)).number
+
+    async def _call(self, method: Callable[..., Awaitable[T]], request: object, address: str = "") -> T:
+        """One unary call, to the journal where no address is given."""
+        try:
+            return await method(request, timeout=DEADLINE_S)
+        except grpc.aio.AioRpcError as error:
+            raise to_error(error, address or self._journal_address) from None
 
     async def _follow(self, run_id: str, after_seq: int) -> AsyncGenerator[Event, None]:
         request = pb.FollowEventsRequest(run_id=run_id, after_seq=after_seq)
@@ -257,7 +307,7 @@ class Client:
                 for event in message.events:
                     yield event_from_wire(event)
         except grpc.aio.AioRpcError as failed:
-            error = to_error(failed)
+            error = to_error(failed, self._journal_address)
             if error.reason != reasons.DEADLINE_EXCEEDED:
                 raise error from None
         finally:
@@ -286,10 +336,3 @@ def _policy(name: str) -> pb.CreateRunRequest.WorkflowIdPolicy.ValueType:
         raise InvalidField("workflow_id_policy", f"{name!r} must be one of {', '.join(WORKFLOW_ID_POLICIES)}")
     wire_name = "WORKFLOW_ID_POLICY_" + name.upper().replace("-", "_")
     return pb.CreateRunRequest.WorkflowIdPolicy.Value(wire_name)
-
-
-async def _call(method: Callable[..., Awaitable[T]], request: object) -> T:
-    try:
-        return await method(request, timeout=DEADLINE_S)
-    except grpc.aio.AioRpcError as error:
-        raise to_error(error) from None

@@ -1,12 +1,17 @@
 """How steps and workflows end badly, on the user's side of the fence."""
 
+import os
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 
+import lantern_kernel
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 from lantern_kernel.retry import CLASS_OF_STEP_TYPE, Failure
 from lantern_kernel.texts import printable
+
+_OUR_FOLDERS = tuple(str(Path(folder)) + os.sep for folder in (Path(__file__).parent.parent, *lantern_kernel.__path__))
 
 
 class StepError(Exception):
@@ -107,3 +112,8 @@ def failure_of(error: BaseException, step_type: str = "function") -> Failure:
 def describe(error: BaseException) -> str:
     """Type and text of an exception, as the last line of a traceback has them; never raises."""
     return "".join(traceback.format_exception_only(type(error), error)).strip()
+
+
+def is_ours(filename: str) -> bool:
+    """Whether a source file is Lantern's own, so that the user's fault is shown further out."""
+    return filename.startswith(_OUR_FOLDERS)

@@ -10,7 +10,7 @@ from typing import Any
 
 from lantern.program.calls import StepCall
 from lantern.program.context import Context
-from lantern.program.failures import NotReplayable, StepError, describe
+from lantern.program.failures import NotReplayable, StepError, describe, is_ours
 from lantern.program.loop import WorkflowLoop
 from lantern.registry import Definition
 from lantern_kernel import json_bytes, reasons
@@ -20,7 +20,7 @@ from lantern_kernel.payloads import RunErrorFacts
 from lantern_kernel.replay import Outcome
 from lantern_kernel.texts import printable
 
-_OWN_FOLDERS = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent))
+_ASYNCIO = str(Path(asyncio.__file__).parent)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -230,7 +230,7 @@ class WorkflowHost:
         position, trace = "", error.__traceback__
         while trace is not None:
             filename = trace.tb_frame.f_code.co_filename
-            if not filename.startswith(_OWN_FOLDERS):
+            if not is_ours(filename) and not filename.startswith(_ASYNCIO):
                 position = self.source_of(filename, trace.tb_lineno)
             trace = trace.tb_next
         return position
