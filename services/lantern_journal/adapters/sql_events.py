@@ -10,10 +10,10 @@ from lantern_journal.domain.appends import Head, Row, event_of, genesis, not_fou
 from lantern_kernel.event import Event, NewEvent
 
 _NAMES = ", ".join(EVENT_COLUMNS)
-_SQLITE_INSERT = f"INSERT INTO journal_events ({_NAMES}) VALUES ({', '.join('?' * len(EVENT_COLUMNS))})"  # noqa: S608
+_SQLITE_INSERT = f"INSERT INTO journal_events ({_NAMES}) VALUES ({', '.join('?' * len(EVENT_COLUMNS))})"
 _TYPES = ("text", "bigint", "text", "text", "int", "bigint", "bigint", "bytea", "bytea", "bytea", "bytea")
 _ARRAYS = ", ".join(f"%b::{kind}[]" for kind in _TYPES)
-POSTGRES_INSERT = f"INSERT INTO journal_events ({_NAMES}) SELECT * FROM unnest({_ARRAYS})"  # noqa: S608
+POSTGRES_INSERT = f"INSERT INTO journal_events ({_NAMES}) SELECT * FROM unnest({_ARRAYS})"
 """One statement for any number of rows, so that one prepared plan serves all groups."""
 
 POSTGRES_HEADS = (

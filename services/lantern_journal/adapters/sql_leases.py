@@ -23,13 +23,13 @@ DEFER_WHERE_OFFERED_US = 1_000_000
 """A run that was to wait for capacity, while a worker offers its agent by now, is looked at again after this."""
 
 _SHELTERED = (
-    "EXISTS (SELECT 1 FROM worker_sessions s WHERE s.worker_id = run_locks.worker_id AND NOT s.closed"  # noqa: S608
+    "EXISTS (SELECT 1 FROM worker_sessions s WHERE s.worker_id = run_locks.worker_id AND NOT s.closed"
     f" AND CASE WHEN run_locks.opened THEN s.seen_us > :fresh ELSE {USED} END)"
 )
 """See `leases.is_free`."""
 
 _UPSERT = sa.text(
-    "INSERT INTO run_locks (run_id, worker_id, session_number, epoch, acquired_us, expires_us, opened)"  # noqa: S608
+    "INSERT INTO run_locks (run_id, worker_id, session_number, epoch, acquired_us, expires_us, opened)"
     " VALUES (:run_id, :worker_id, :session_number, :epoch, :now, :until, false)"
     " ON CONFLICT (run_id) DO UPDATE SET worker_id = excluded.worker_id, session_number = excluded.session_number,"
     " epoch = excluded.epoch, acquired_us = excluded.acquired_us, expires_us = excluded.expires_us,"
@@ -274,7 +274,7 @@ def _is_free(tx: Transaction, run_id: str, limits: Limits) -> bool:
 
 
 _OF_ORPHANS = (
-    "SELECT runs.run_id, runs.tenant_id, runs.agent_name, runs.agent_version, runs.agent_digest, runs.failed_digests,"  # noqa: S608
+    "SELECT runs.run_id, runs.tenant_id, runs.agent_name, runs.agent_version, runs.agent_digest, runs.failed_digests,"
     f" runs.created_us, CASE WHEN runs.state = 'RUNNING' AND (run_locks.opened OR {USED}) THEN 'crash'"
     " ELSE runs.wake_reason END AS reason"
     " FROM runs LEFT JOIN run_locks ON run_locks.run_id = runs.run_id"
@@ -284,7 +284,7 @@ _OF_ORPHANS = (
 )
 _ORPHANS = sa.text(
     # Two parts, an index for each: those that somebody should drive, and those that are due.
-    "SELECT * FROM (SELECT found.*,"  # noqa: S608
+    "SELECT * FROM (SELECT found.*,"
     " row_number() OVER (PARTITION BY found.tenant_id ORDER BY found.created_us, found.run_id) AS turn FROM ("
     f"{_OF_ORPHANS} AND runs.state IN ('QUEUED', 'RUNNING')"
     f" UNION ALL {_OF_ORPHANS} AND runs.state = 'WAITING' AND runs.due_us IS NOT NULL AND runs.due_us <= :now"

@@ -188,7 +188,7 @@ def _locks_of(workers: Sequence[str]) -> sa.Select[tuple[str]]:
 
 
 USED = (
-    "coalesce((SELECT e.kind FROM journal_events e WHERE e.run_id = run_locks.run_id ORDER BY e.seq DESC LIMIT 1)"  # noqa: S608
+    "coalesce((SELECT e.kind FROM journal_events e WHERE e.run_id = run_locks.run_id ORDER BY e.seq DESC LIMIT 1)"
     f" <> '{kinds.LEASE_GRANTED}', false)"
 )
 """A lease that was never opened, but under which something was appended, is as good as opened.

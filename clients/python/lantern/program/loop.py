@@ -72,7 +72,7 @@ _BY_SETS = frozenset({"_wait", "as_completed", "_AsCompletedIterator.__init__"})
 
 
 def _refuse_sets() -> None:
-    caller = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the only way to know asyncio.wait from asyncio.gather
+    caller = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - the only way to know asyncio.wait from asyncio.gather
     if caller.f_code.co_qualname in _BY_SETS and caller.f_globals.get("__name__") == "asyncio.tasks":
         name = "wait" if caller.f_code.co_name == "_wait" else "as_completed"
         raise NotReplayable(
@@ -176,7 +176,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def is_running(self) -> bool:
         """Whether code is running on it right now."""
-        return asyncio._get_running_loop() is self  # noqa: SLF001
+        return asyncio._get_running_loop() is self
 
     def is_closed(self) -> bool:
         """Whether it has been closed."""
@@ -232,21 +232,21 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     @contextmanager
     def running(self) -> Generator[None]:
         """Makes this the running loop of the thread, in place of the one that its driver runs on."""
-        outer = asyncio._get_running_loop()  # noqa: SLF001
+        outer = asyncio._get_running_loop()
         outer_task = asyncio.current_task(outer) if outer is not None else None
         hooks = sys.get_asyncgen_hooks()
         if outer is not None and outer_task is not None:
-            asyncio.tasks._leave_task(outer, outer_task)  # noqa: SLF001
-        asyncio._set_running_loop(self)  # noqa: SLF001
+            asyncio.tasks._leave_task(outer, outer_task)
+        asyncio._set_running_loop(self)
         # The driver's loop must not adopt async generators of the workflow, nor finish them in its own time.
         sys.set_asyncgen_hooks(firstiter=_ignore, finalizer=_ignore)
         try:
             yield
         finally:
             sys.set_asyncgen_hooks(*hooks)
-            asyncio._set_running_loop(outer)  # noqa: SLF001
+            asyncio._set_running_loop(outer)
             if outer is not None and outer_task is not None:
-                asyncio.tasks._enter_task(outer, outer_task)  # noqa: SLF001
+                asyncio.tasks._enter_task(outer, outer_task)
 
 
 def _ignore(generator: Any) -> None:
