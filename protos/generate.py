@@ -22,7 +22,10 @@ def generate(out: Path) -> None:
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}", f"-I{PROTOS / 'third_party'}"]
     plugin = Path(sys.executable).parent / "protoc-gen-mypy_grpc"
     command += [f"--plugin=protoc-gen-mypy_grpc={plugin}"]
-    command += [f"--{kind}_out={out}" for kind in ("python", "pyi", "grpc_python", "mypy_grpc")]
+    command += [
+        "--mypy_grpc_opt=quiet",
+        *(f"--{kind}_out={out}" for kind in ("python", "pyi", "grpc_python", "mypy_grpc")),
+    ]
     subprocess.run([*command, *sources], check=True, cwd=PROTOS)  # noqa: S603 - our own arguments
     for folder in {path.parent for path in (out / "lantern" / "api").rglob("*.py")}:
         for package in (folder, *folder.parents):
