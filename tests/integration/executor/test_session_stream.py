@@ -36,7 +36,7 @@ class ScriptedJournal(pb_grpc.JournalWorkerServiceServicer):
         self.silence_s = 10.0
         self.push: asyncio.Queue[pb.SessionResponse] = asyncio.Queue()
 
-    async def Session(  # noqa: N802
+    async def Session(  # noqa: N802 - gRPC names it
         self, request_iterator: AsyncIterator[pb.SessionRequest], context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[pb.SessionResponse]:
         seen = 0

@@ -8,54 +8,17 @@ import contextvars
 import gc
 import json
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 import uvloop
+from host_kit import INFO, done, host_of, ids
 
 import lantern
 from lantern.program.calls import FunctionCall, StepInfo
-from lantern.program.host import RunInfo, WorkflowHost
-from lantern.registry import define
-from lantern_kernel.commands import Command, Fail, RecordMarker, RunStep, StartTimer, Succeed
+from lantern_kernel.commands import Command, Succeed
 from lantern_kernel.errors import InvalidField
-from lantern_kernel.payloads import RunErrorFacts
-from lantern_kernel.replay import Outcome
-
-INFO = RunInfo(run_id="0190b5f0-0000-7000-8000-000000000001", workflow_id="order-1042")
-
-
-def host_of(function: Callable[..., Any], raw: bytes = b'{"id":1042}') -> WorkflowHost:
-    return WorkflowHost(define(function), raw, INFO)
-
-
-def done(step_id: str, data: bytes | None = b"null") -> Outcome:
-    return Outcome(step_id=step_id, data=data, error=None)
-
-
-def failed(step_id: str, code: str = "NO") -> Outcome:
-    error = RunErrorFacts(code=code, message="no", step_id=step_id, details={"status": "402"})
-    return Outcome(step_id=step_id, data=None, error=error)
-
-
-def ids(commands: list[Command]) -> list[str]:
-    return [command.step_id for command in commands if isinstance(command, RunStep | RecordMarker | StartTimer)]
-
-
-def end_of(function: Callable[..., Any]) -> Succeed | Fail:
-    host = host_of(function)
-    (command,) = host.advance()
-    assert isinstance(command, Succeed | Fail)
-    assert host.is_ended
-    host.close()
-    return command
-
-
-def error_of(function: Callable[..., Any]) -> RunErrorFacts:
-    end = end_of(function)
-    assert isinstance(end, Fail)
-    return end.error
 
 
 def test_closing_runs_finally_blocks_and_refuses_what_they_ask() -> None:
@@ -90,7 +53,7 @@ def test_closing_runs_finally_blocks_and_refuses_what_they_ask() -> None:
 
 def test_closing_before_the_start_leaves_no_coroutine_behind() -> None:
     async def program(ctx: lantern.Context) -> Any:
-        asyncio.create_task(ctx.step("a", print))  # noqa: RUF006
+        asyncio.create_task(ctx.step("a", print))  # noqa: RUF006 - nobody keeps it: that is the case
         return 1
 
     host = host_of(program)

@@ -198,4 +198,4 @@ def test_importing_lantern_is_light_and_its_names_are_there() -> None:
     )
     subprocess.run([sys.executable, "-c", check], check=True)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        lantern.nonsense  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        lantern.nonsense  # noqa: B018 - the look itself raises  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
