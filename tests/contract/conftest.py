@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from feed_coverage import check_feed
 
 from lantern.cli.local_postgres import LocalPostgres
 from lantern_journal.adapters.clock import CarriedClock
 from lantern_journal.adapters.engines import postgres_sync_engine
 from lantern_journal.adapters.postgres import PostgresStore
 from lantern_journal.adapters.schema import metadata
+from lantern_journal.adapters.sql_store import SqlStore
 from lantern_journal.adapters.sqlite import SqliteStore
 from lantern_journal.ports import Store
 
@@ -24,7 +26,7 @@ def postgres_url(postgres: LocalPostgres) -> str:
 @pytest.fixture(params=["sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     """The store under contract."""
-    opened: Store
+    opened: SqlStore
     if request.param == "sqlite":
         opened = await SqliteStore.open(tmp_path / "journal.db", CarriedClock())
     else:
@@ -34,4 +36,6 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         with engine.begin() as connection:
             connection.execute(sa.text("TRUNCATE " + ", ".join(metadata.tables)))
     yield opened
+    # Whatever the test did: nothing of it may be missing for those who follow all runs.
+    await check_feed(opened)
     await opened.close()

@@ -149,9 +149,33 @@ def make_json() -> dict[str, Any]:
     }
 
 
+def make_feed() -> dict[str, Any]:
+    """What a row of the feed over all runs holds."""
+    entries: list[tuple[str, int, int, bool]] = [
+        # run id, first seq, events, whether the last one ended the run
+        (RUN_ID, 1, 2, False),
+        ("0190b5f0-7e1a-7c3d-9a2b-fedcba987654", 100_001, 1, True),
+        ("ffffffff-ffff-7fff-bfff-ffffffffffff", 2**32 - 1, 2**16 - 1, True),
+    ]
+    return {
+        "about": "per run: UUID, 16 bytes | first seq u32 | events u16 | flags u8 (bit 0: the last one ended the run)",
+        "entries": [
+            {"runId": run_id, "firstSeq": first_seq, "events": events, "isTerminal": is_terminal}
+            for run_id, first_seq, events, is_terminal in entries
+        ],
+        "packed": b"".join(
+            int(run_id.replace("-", ""), 16).to_bytes(16, "big")
+            + first_seq.to_bytes(4, "big")
+            + events.to_bytes(2, "big")
+            + bytes([is_terminal])
+            for run_id, first_seq, events, is_terminal in entries
+        ).hex(),
+    }
+
+
 def make_all() -> dict[str, dict[str, Any]]:
     """Every file by its name."""
-    return {"keys.json": make_keys(), "chain.json": make_chain(), "json.json": make_json()}
+    return {"keys.json": make_keys(), "chain.json": make_chain(), "json.json": make_json(), "feed.json": make_feed()}
 
 
 def to_text(vectors: dict[str, Any]) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from generate_vectors import FOLDER, make_all, to_text
 
+from lantern_journal.domain import feed
+from lantern_journal.domain.feed import FeedEntry
 from lantern_kernel import chain, json_bytes
 from lantern_kernel.errors import InvalidField
 from lantern_kernel.event import Event, NewEvent, find_chain_fault
@@ -115,3 +117,13 @@ def test_refused_json(case: dict[str, Any]) -> None:
     with pytest.raises(InvalidField) as caught:
         json_bytes.check(raw, "input")
     assert (caught.value.reason, caught.value.details["field"]) == (case["reason"], case["field"])
+
+
+def test_feed_entries() -> None:
+    vectors = load("feed.json")
+    entries = [
+        FeedEntry(*(case[k] for k in ("runId", "firstSeq", "events", "isTerminal"))) for case in vectors["entries"]
+    ]
+    packed = bytes.fromhex(vectors["packed"])
+    assert feed.pack(entries) == packed
+    assert list(feed.unpack(packed)) == entries

@@ -12,7 +12,7 @@ from sqlalchemy import exc
 
 from lantern_journal.adapters import migrate as migrations
 from lantern_journal.adapters.engines import POSTGRES_CONNECT, postgres_engine, postgres_sync_engine, postgres_url
-from lantern_journal.adapters.sql_events import POSTGRES_HEADS, POSTGRES_INSERT, Transaction, columns_of
+from lantern_journal.adapters.sql_events import POSTGRES_HEADS, POSTGRES_INSERT, Transaction, insert_parameters
 from lantern_journal.adapters.sql_store import Contended, SqlStore
 from lantern_journal.domain.appends import Head, Row
 from lantern_journal.domain.run_state import RunChange
@@ -130,7 +130,7 @@ class PostgresStore(SqlStore):
             return await super().insert_group(rows, changes)
 
         async def write(connection: psycopg.AsyncConnection[Any]) -> None:
-            await connection.execute(_INSERT, columns_of(rows))
+            await connection.execute(_INSERT, insert_parameters(rows))
 
         await self._direct(write)
         return ()

@@ -201,4 +201,29 @@ journal_marks = sa.Table(
     sa.Column("value", sa.BigInteger, nullable=False),
 )
 
+# One row for each transaction that writes events: what the followers of all runs read.
+journal_feed = sa.Table(
+    "journal_feed",
+    metadata,
+    # Taken after everything that the transaction builds on was committed; never given twice.
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    # The transaction's id on PostgreSQL, by which a reader's snapshot tells whether it was there; 0 on SQLite.
+    sa.Column("xid", sa.BigInteger, nullable=False),
+    # The time of the youngest event.
+    sa.Column("time_us", sa.BigInteger, nullable=False),
+    # See domain/feed.py.
+    sa.Column("entries", sa.LargeBinary, nullable=False),
+    sqlite_autoincrement=True,
+)
+sa.Index("journal_feed_xid", journal_feed.c.xid, journal_feed.c.id)
+
+# How far the services that read the feed have come, by name.
+feed_consumers = sa.Table(
+    "feed_consumers",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("cursor", sa.Text, nullable=False),
+    sa.Column("updated_us", sa.BigInteger, nullable=False),
+)
+
 EVENT_COLUMNS = tuple(column.name for column in journal_events.columns)

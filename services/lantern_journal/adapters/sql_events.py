@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from lantern_journal.adapters.schema import EVENT_COLUMNS, journal_events, runs
+from lantern_journal.domain import feed
 from lantern_journal.domain.appends import Head, Row, event_of, genesis, not_found, rows_of
 from lantern_kernel.event import Event, NewEvent
 
@@ -13,8 +14,14 @@ _NAMES = ", ".join(EVENT_COLUMNS)
 _SQLITE_INSERT = f"INSERT INTO journal_events ({_NAMES}) VALUES ({', '.join('?' * len(EVENT_COLUMNS))})"
 _TYPES = ("text", "bigint", "text", "text", "int", "bigint", "bigint", "bytea", "bytea", "bytea", "bytea")
 _ARRAYS = ", ".join(f"%b::{kind}[]" for kind in _TYPES)
-POSTGRES_INSERT = f"INSERT INTO journal_events ({_NAMES}) SELECT * FROM unnest({_ARRAYS})"
-"""One statement for any number of rows, so that one prepared plan serves all groups."""
+POSTGRES_INSERT = (
+    "WITH feed AS (INSERT INTO journal_feed (xid, time_us, entries)"
+    " VALUES (pg_current_xact_id()::text::bigint, %b::bigint, %b::bytea))"
+    f" INSERT INTO journal_events ({_NAMES}) SELECT * FROM unnest({_ARRAYS})"
+)
+"""One statement for any number of rows and their entries in the feed, so that one prepared plan serves all groups."""
+
+_SQLITE_FEED = "INSERT INTO journal_feed (xid, time_us, entries) VALUES (0, ?, ?)"
 
 POSTGRES_HEADS = (
     "SELECT r.run_id, e.seq, e.digest, e.hash, e.epoch, e.time_us, e.kind FROM unnest(%b::text[]) AS r(run_id) "
@@ -37,18 +44,26 @@ class Transaction:
 
 
 def insert_rows(connection: sa.Connection, rows: Sequence[Row]) -> None:
-    """Inserts rows, sorted by run id by the caller; an occupied place is an IntegrityError."""
+    """Inserts rows, sorted by run id by the caller, with their feed row; an occupied place is an IntegrityError.
+
+    The only way for an event into the database: what is inserted past it no follower of all runs would ever see.
+    """
     if not rows:
         return
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(POSTGRES_INSERT, tuple(columns_of(rows)))
+        connection.exec_driver_sql(POSTGRES_INSERT, tuple(insert_parameters(rows)))
     else:
         connection.exec_driver_sql(_SQLITE_INSERT, [tuple(row) for row in rows])
+        connection.exec_driver_sql(_SQLITE_FEED, tuple(_feed_values(rows)))
 
 
-def columns_of(rows: Sequence[Row]) -> list[list[object]]:
-    """Rows as one list per column."""
-    return [list(column) for column in zip(*rows, strict=True)]
+def insert_parameters(rows: Sequence[Row]) -> list[object]:
+    """What POSTGRES_INSERT takes: the feed row's values, then one list per column."""
+    return [*_feed_values(rows), *(list(column) for column in zip(*rows, strict=True))]
+
+
+def _feed_values(rows: Sequence[Row]) -> tuple[int, bytes]:
+    return max(row.time_us for row in rows), feed.pack(feed.entries_of(rows))
 
 
 _HEAD = sa.select(*(journal_events.c[name] for name in ("seq", "digest", "hash", "epoch", "time_us", "kind")))

@@ -9,6 +9,7 @@ down_revision = None
 
 def upgrade() -> None:
     _agents()
+    _feed()
     _journal_events()
     _journal_marks()
     _run_inbox()
@@ -26,7 +27,9 @@ def downgrade() -> None:
     op.drop_table("run_locks")
     op.drop_table("run_inbox")
     op.drop_table("journal_marks")
+    op.drop_table("journal_feed")
     op.drop_table("journal_events")
+    op.drop_table("feed_consumers")
     op.drop_table("agents")
 
 
@@ -42,6 +45,26 @@ def _agents() -> None:
         sa.PrimaryKeyConstraint("tenant_id", "name", "version"),
     )
     op.create_index("agents_digest", "agents", ["tenant_id", "name", "digest"], unique=True)
+
+
+def _feed() -> None:
+    op.create_table(
+        "journal_feed",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("xid", sa.BigInteger(), nullable=False),
+        sa.Column("time_us", sa.BigInteger(), nullable=False),
+        sa.Column("entries", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("journal_feed_xid", "journal_feed", ["xid", "id"], unique=False)
+    op.create_table(
+        "feed_consumers",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("cursor", sa.Text(), nullable=False),
+        sa.Column("updated_us", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
 
 
 def _journal_events() -> None:

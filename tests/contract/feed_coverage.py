@@ -1,0 +1,39 @@
+"""What every operation of a store must leave behind: each event in exactly one entry of the feed over all runs."""
+
+from collections import Counter
+
+import sqlalchemy as sa
+
+from lantern_journal.adapters.schema import journal_events, journal_feed
+from lantern_journal.adapters.sql_store import SqlStore
+from lantern_journal.domain import feed
+from lantern_kernel import kinds
+
+
+def _events(connection: sa.Connection) -> dict[tuple[str, int], bool]:
+    query = sa.select(journal_events.c.run_id, journal_events.c.seq, journal_events.c.kind)
+    return {(run_id, seq): kind in kinds.TERMINAL for run_id, seq, kind in connection.execute(query)}
+
+
+def _fed(connection: sa.Connection) -> list[tuple[str, int, bool]]:
+    found: list[tuple[str, int, bool]] = []
+    for packed in connection.execute(sa.select(journal_feed.c.entries).order_by(journal_feed.c.id)).scalars():
+        for entry in feed.unpack(packed):
+            last = entry.first_seq + entry.events - 1
+            found += [
+                (entry.run_id, seq, entry.is_terminal and seq == last) for seq in range(entry.first_seq, last + 1)
+            ]
+    return found
+
+
+async def check_feed(store: SqlStore) -> None:
+    """Fails where an event is missing in the feed, is there twice, or is there without being in the journal."""
+    events = await store._read(_events)  # pyright: ignore[reportPrivateUsage]
+    fed = await store._read(_fed)  # pyright: ignore[reportPrivateUsage]
+    counts = Counter((run_id, seq) for run_id, seq, _ in fed)
+    assert {place for place, count in counts.items() if count != 1} == set(), "twice in the feed"
+    assert {(run_id, seq): is_terminal for run_id, seq, is_terminal in fed} == events
+    latest: dict[str, int] = {}
+    for run_id, seq, _ in fed:
+        assert seq == latest.get(run_id, 0) + 1, "in the order of their ids, the entries of a run are dense"
+        latest[run_id] = seq
