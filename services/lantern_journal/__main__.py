@@ -16,6 +16,7 @@ from lantern_journal.adapters.sources import SystemSources
 from lantern_journal.adapters.sqlite import SqliteStore
 from lantern_journal.application.announcements import DueTimer, Hub, Relay
 from lantern_journal.application.committer import GroupCommitter
+from lantern_journal.application.housekeeping import Housekeeping
 from lantern_journal.application.leases import Leases
 from lantern_journal.application.runs import Runs
 from lantern_journal.application.sessions import Sessions
@@ -75,9 +76,13 @@ async def serve(settings: Settings) -> None:
         },
     )
     await sessions.adopt()
+    housekeeping = Housekeeping(store)
+    # Before the first append: a week whose events have begun to fill the default partition stays there.
+    await housekeeping.tidy()
     tasks = [
         asyncio.create_task(sessions.run(), name="sessions"),
         asyncio.create_task(DueTimer(store, clock, hub).run(), name="due timer"),
+        asyncio.create_task(housekeeping.run(), name="housekeeping"),
     ]
     if store.is_shared:
         tasks.append(asyncio.create_task(Relay(store, hub).run(), name="relay"))

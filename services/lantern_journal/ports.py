@@ -216,3 +216,12 @@ class Store(Protocol):
     async def settle_side_effect(self, settlement: Settlement) -> tuple[SideEffect, bool]:
         """Records how a delivery ended; what is recorded, and whether the run was woken by it."""
         ...
+
+    # Housekeeping.
+
+    async def make_partitions(self, ahead: int) -> list[str]:
+        """Makes partitions for the events of this week and that many following ones; the names of those it made.
+
+        Harmless where they are there already or another journal makes them. Tried once.
+        """
+        ...

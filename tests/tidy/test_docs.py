@@ -45,7 +45,8 @@ def test_links_lead_somewhere(page: Path):
 def test_decisions_are_recorded():
     records = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
     assert len(records) >= 8
-    assert [p.name[:4] for p in records] == [f"{n:04d}" for n in range(1, len(records) + 1)]
+    numbers = [p.name[:4] for p in records]
+    assert len(set(numbers)) == len(numbers), "two decisions have one number"
     for record in records:
         for heading in ("## Context", "## Decision", "## Consequences"):
             assert heading in record.read_text(), f"{record.name} has no {heading}"

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import sqlalchemy as sa
 from alembic import command
+from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from lantern_journal.adapters.schema import metadata
+from lantern_journal.domain.partitions import is_partition
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 
@@ -48,3 +51,13 @@ def check(engine: sa.Engine) -> None:
             reasons.UNAVAILABLE,
             f"the database is at revision {found}, this release needs {newest}; start once with LANTERN_MIGRATE=1",
         )
+
+
+def differences(connection: sa.Connection) -> list[object]:
+    """What a database's tables differ in from those that the code uses; partitions are as their table is."""
+
+    def include_name(name: str | None, kind: str, _parents: object) -> bool:
+        return kind != "table" or name is None or not is_partition(name)
+
+    options = {"compare_type": True, "compare_server_default": True, "include_name": include_name}
+    return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata))

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from lantern_journal.adapters import migrate as migrations
+from lantern_journal.adapters import sql_partitions
 from lantern_journal.adapters.engines import POSTGRES_CONNECT, postgres_engine, postgres_sync_engine, postgres_url
 from lantern_journal.adapters.sql_events import POSTGRES_HEADS, POSTGRES_INSERT, Transaction, insert_parameters
 from lantern_journal.adapters.sql_store import Contended, SqlStore
@@ -134,6 +135,22 @@ class PostgresStore(SqlStore):
 
         await self._direct(write)
         return ()
+
+    async def make_partitions(self, ahead: int) -> list[str]:
+        """See Store. In steps, each a transaction with short locks; a step that does not get its lock is for later."""
+        made: list[str] = []
+        for week in await self._once(lambda tx: sql_partitions.weeks_missing(tx, ahead)):
+            if await self._once(lambda tx, week=week: sql_partitions.must_be_vouched_for(tx, week)):
+                await self._once(lambda tx, week=week: sql_partitions.vouch(tx, week))
+                try:
+                    await self._transact(lambda tx, week=week: sql_partitions.validate(tx, week))
+                except Collision:
+                    # Rows of that week came while nobody vouched for it yet.
+                    await self._once(lambda tx, week=week: sql_partitions.withdraw(tx, week))
+                    continue
+            if await self._once(lambda tx, week=week: sql_partitions.make_partition(tx, week)):
+                made.append(week.table)
+        return made
 
     async def _direct(self, use: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
         """Uses the connection of the groups: autocommit, prepared at once."""

@@ -213,3 +213,10 @@ class SqlStore(abc.ABC):
     async def settle_side_effect(self, settlement: Settlement) -> tuple[SideEffect, bool]:
         """See Store."""
         return await self._write(sql_effects.settle, settlement)
+
+    # Housekeeping.
+
+    async def make_partitions(self, ahead: int) -> list[str]:
+        """See Store; here there are none."""
+        del ahead
+        return []
