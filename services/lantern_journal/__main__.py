@@ -1,5 +1,6 @@
 """The journal's process: wiring only."""
 
+import argparse
 import asyncio
 import gc
 import logging
@@ -9,6 +10,7 @@ import sys
 import uvloop
 
 from lantern.api.journal.v1 import journal_service_pb2_grpc, recovery_service_pb2_grpc, worker_service_pb2_grpc
+from lantern_journal.adapters import migrate
 from lantern_journal.adapters.clock import CarriedClock
 from lantern_journal.adapters.engines import sqlite_path
 from lantern_journal.adapters.postgres import PostgresStore
@@ -120,7 +122,17 @@ async def _calibrate(clock: CarriedClock, store: Store) -> None:
 
 
 def main() -> None:
-    """Reads the settings and serves."""
+    """Reads the settings and serves, or migrates the database."""
+    parser = argparse.ArgumentParser(prog="lantern-journal", description="Serves the journal of LANTERN_DATABASE.")
+    commands = parser.add_subparsers(dest="command")
+    migrating = commands.add_parser("migrate", help="bring the database to this release's schema, and end")
+    migrating.add_argument(
+        "--phase",
+        choices=(migrate.PRE, migrate.POST),
+        default=migrate.PRE,
+        help="pre: add what this release needs (older journals go on); post: also take away what only they needed",
+    )
+    asked = parser.parse_args()
     exit_with_parent(os.environ)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logs.configure("journal", os.environ.get("LANTERN_LOG_LEVEL") or "INFO")
@@ -128,6 +140,9 @@ def main() -> None:
         settings = read(os.environ)
         for hint in unknown_settings(os.environ, KNOWN):
             log.warning("unknown setting", extra={"action": "unknown_setting", "hint": hint})
+        if asked.command == "migrate":
+            print(migrate.run(settings.database, asked.phase))  # noqa: T201 - the answer to the command
+            return
         uvloop.run(serve(settings))
     except LanternError as error:
         log.error("cannot start", extra={"action": "start_failed", "reason": error.reason, "hint": error.message})

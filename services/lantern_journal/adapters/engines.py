@@ -10,6 +10,7 @@ from sqlalchemy import event, exc, pool
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from lantern_journal.adapters.schema import REVISION
 from lantern_kernel import reasons
 from lantern_kernel.errors import InvalidField, LanternError
 
@@ -18,7 +19,7 @@ CONNECT_TIMEOUT_S = 5
 _POSTGRES_OPTIONS = "-c lock_timeout=5s -c statement_timeout=30s -c idle_in_transaction_session_timeout=30s"
 POSTGRES_CONNECT: dict[str, Any] = {
     "connect_timeout": CONNECT_TIMEOUT_S,
-    "application_name": "lantern-journal",
+    "application_name": f"lantern-journal/{REVISION}",
     "options": _POSTGRES_OPTIONS,
     # A server that vanished without a word is noticed.
     "keepalives_idle": 5,

@@ -2,6 +2,9 @@
 
 import sqlalchemy as sa
 
+REVISION = 1
+"""The number of the newest revision in `migrations/` that this code knows."""
+
 metadata = sa.MetaData()
 
 # Run ids are ordered by their bytes: faster than by a language's rules, and what the partitions' bounds go by.

@@ -5,6 +5,7 @@ from alembic import op
 
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
+branch_labels = ${repr(branch_labels)}
 
 
 def upgrade() -> None:

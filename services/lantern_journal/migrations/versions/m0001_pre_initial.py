@@ -5,6 +5,7 @@ from alembic import op
 
 revision = "0001"
 down_revision = None
+branch_labels = ("pre",)
 
 _ID = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
