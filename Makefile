@@ -37,12 +37,12 @@ demo: $(STAMP) ## An order survives kill -9 of its executor, on SQLite (DB=postg
 	@PYTHONPATH=clients/python/examples $(BIN)/python -m order.demo --db $(DB)
 
 .PHONY: test
-test: $(STAMP) postgres ## All tests that a fresh machine can run
+test: $(STAMP) postgres ## All tests that a fresh machine can run, but for the fault suite
 	$(PYTEST) tests/tidy -q
-	$(PYTEST) tests --ignore=tests/bench --ignore=tests/tidy
+	$(PYTEST) tests --ignore=tests/bench --ignore=tests/tidy --ignore=tests/faults
 
 # The tiers, each alone (docs/guides/testing.md).
-TIERS := tidy unit contract vectors integration acceptance
+TIERS := tidy unit contract vectors integration acceptance faults
 .PHONY: $(addprefix test-,$(TIERS))
 test-tidy: ## Style as tests
 test-unit: ## The pure parts and the application layers over fakes: no sockets, no sleeps
@@ -50,6 +50,7 @@ test-contract: ## One suite over every adapter of a port: SQLite and PostgreSQL
 test-vectors: ## Byte formats against protos/vectors
 test-integration: ## Real services, real databases
 test-acceptance: ## Separate processes, kill -9, resume
+test-faults: ## Databases, journals and workers killed, cut off and starved under load (LANTERN_TEST_FAULTS=0.2 for a quick look)
 $(addprefix test-,$(TIERS)): test-%: $(STAMP) postgres
 	$(PYTEST) tests/$*
 

@@ -22,12 +22,13 @@ from lantern_journal.application.housekeeping import Housekeeping
 from lantern_journal.application.leases import Leases
 from lantern_journal.application.runs import Runs
 from lantern_journal.application.sessions import Sessions
-from lantern_journal.ports import Store
+from lantern_journal.ports import Disconnected, Store
 from lantern_journal.servicer.journal import JournalServicer
 from lantern_journal.servicer.recovery import RecoveryServicer
 from lantern_journal.servicer.streams import OpenStreams
 from lantern_journal.servicer.worker import WorkerServicer
 from lantern_journal.settings import KNOWN, Settings, read
+from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 from lantern_serving import logs
 from lantern_serving.server import Server, exit_with_parent, run_until_signal
@@ -54,7 +55,10 @@ async def serve(settings: Settings) -> None:
         if path is None
         else await SqliteStore.open(path, clock, migrate=settings.migrate)
     )
-    clock.calibrate(await store.ping())
+    try:
+        clock.calibrate(await store.ping())
+    except Disconnected as error:
+        raise LanternError(reasons.UNAVAILABLE, f"the database was lost at start: {error}") from None
     hub, streams = Hub(), OpenStreams()
     sessions = Sessions(store, clock, hub, settings.limits, grace_s=settings.session_grace_s)
     committer = GroupCommitter(store, clock, hub)

@@ -14,7 +14,7 @@ from lantern_journal.adapters import migrate as migrations
 from lantern_journal.adapters import sql_partitions
 from lantern_journal.adapters.engines import POSTGRES_CONNECT, postgres_engine, postgres_sync_engine, postgres_url
 from lantern_journal.adapters.sql_events import POSTGRES_HEADS, POSTGRES_INSERT, Transaction, insert_parameters
-from lantern_journal.adapters.sql_store import Contended, SqlStore
+from lantern_journal.adapters.sql_store import Contended, SqlStore, disk_full
 from lantern_journal.domain.appends import Head, Row
 from lantern_journal.domain.run_state import RunChange
 from lantern_journal.ports import Collision, Disconnected
@@ -34,8 +34,9 @@ _GIVE_WAY = frozenset({"40001", "40P01", "55P03"})
 _INSERT = POSTGRES_INSERT.encode()
 _HEADS = POSTGRES_HEADS.encode()
 _CANCELED = "57014"
+_DISK_FULL = "53100"
 _NO_RESOURCES = "53"
-"""query_canceled (the statement took too long), and the class of a full disk or memory: nothing went in."""
+"""query_canceled (the statement took too long), disk_full, and the class of all that the server has run out of."""
 
 _SHUT_DOWN = ("08", "57P0")
 """Connection exceptions and the shutdowns of the server, by the beginning of their codes."""
@@ -52,6 +53,9 @@ def _is_lost(error: BaseException | None, *, is_closed: bool) -> bool:
 def _refusal(error: BaseException | None) -> LanternError | None:
     """The answer to an error of the server's that may pass by itself."""
     sqlstate = error.sqlstate or "" if isinstance(error, psycopg.Error) else ""
+    if sqlstate == _DISK_FULL:
+        log.error("the database's disk is full", extra={"action": "disk_full", "cause": str(error).splitlines()[0]})
+        return disk_full()
     if sqlstate == _CANCELED or sqlstate.startswith(_NO_RESOURCES):
         return LanternError(reasons.UNAVAILABLE, "the database is overloaded; try again", retry_after_s=1.0)
     return None

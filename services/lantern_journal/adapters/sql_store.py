@@ -58,6 +58,16 @@ class Contended(Exception):
     """The database chose this transaction to give way (40001, 40P01, 55P03); nothing of it went in."""
 
 
+def disk_full() -> LanternError:
+    """The answer to whoever writes while the database's disk is full: it goes on by itself once there is room."""
+    return LanternError(
+        reasons.UNAVAILABLE,
+        "the database's disk is full; repeat the same request, it goes in once there is room again",
+        retry_after_s=1.0,
+        cause="disk_full",
+    )
+
+
 class SqlStore(abc.ABC):
     """See `lantern_journal.ports.Store`."""
 

@@ -1,6 +1,7 @@
 """The Store on SQLite: one process per file, a writer and a reader thread; the event loop never waits for disk."""
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,16 +12,18 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from lantern_journal.adapters import migrate as migrations
-from lantern_journal.adapters import sql_sessions
+from lantern_journal.adapters import sql_sessions, sqlite_files
 from lantern_journal.adapters.clock import CarriedClock
 from lantern_journal.adapters.engines import FileLock, sqlite_engine
 from lantern_journal.adapters.schema import journal_marks
 from lantern_journal.adapters.sql_events import Transaction
-from lantern_journal.adapters.sql_store import SqlStore
+from lantern_journal.adapters.sql_store import SqlStore, disk_full
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import Tended, Tending
 from lantern_journal.ports import Collision, Disconnected
 from lantern_kernel.errors import InvalidField
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -34,6 +37,7 @@ class SqliteStore(SqlStore):
     is_shared: bool = False
 
     def __init__(self, path: Path, clock: CarriedClock) -> None:
+        sqlite_files.check_file_system(path)
         self._lock = FileLock(path)
         self._clock = clock
         self._write_engine = sqlite_engine(path, begin="BEGIN IMMEDIATE")
@@ -48,12 +52,16 @@ class SqliteStore(SqlStore):
         """Opens the file, makes it or brings it up to date, and sets the clock."""
         store = cls(path, clock)
         try:
+            await store._run(store._writing, sqlite_files.settle_log, path)
             change = migrations.migrate if migrate else migrations.check
             await store._run(store._writing, change, store._write_engine)
             await store._run(store._writing, store._connect)
         except exc.DatabaseError as error:
             await store.close()
             raise InvalidField("LANTERN_DATABASE", f"{path} cannot be used: {error.orig}") from None
+        except OSError as error:
+            await store.close()
+            raise InvalidField("LANTERN_DATABASE", f"{path} cannot be used: {error.strerror}") from None
         except BaseException:
             await store.close()
             raise
@@ -109,7 +117,11 @@ class SqliteStore(SqlStore):
         except (exc.OperationalError, sqlite3.OperationalError) as error:
             if _is_refused(error):
                 raise
-            # Busy, a full disk, an I/O error: whether the commit went in is for the content to say.
+            if _primary_code(error) == sqlite3.SQLITE_FULL:
+                log.error("the database's disk is full", extra={"action": "disk_full"})
+                raise disk_full() from None
+            # Busy, an I/O error: whether the commit went in is for the content to say.
+            _log_io_error(error)
             raise Disconnected(str(error)) from None
 
     async def _look(self, function: Callable[[sa.Connection], T]) -> T:
@@ -130,6 +142,7 @@ class SqliteStore(SqlStore):
         except exc.OperationalError as error:
             if _is_refused(error):
                 raise
+            _log_io_error(error)
             raise Disconnected(str(error)) from None
 
     async def tend_sessions(self, tending: Tending, limits: Limits) -> Tended:
@@ -144,10 +157,26 @@ class SqliteStore(SqlStore):
         return await self._once(tend)
 
 
+def _cause(error: exc.OperationalError | sqlite3.OperationalError) -> sqlite3.Error | None:
+    cause = error.orig if isinstance(error, exc.OperationalError) else error
+    return cause if isinstance(cause, sqlite3.Error) else None
+
+
+def _primary_code(error: exc.OperationalError | sqlite3.OperationalError) -> int:
+    """SQLite's result code without its extension; 0 where the driver itself failed."""
+    return getattr(_cause(error), "sqlite_errorcode", 0) & 0xFF
+
+
 def _is_refused(error: exc.OperationalError | sqlite3.OperationalError) -> bool:
     """Whether the statement itself was refused (SQLITE_ERROR): sent again, it would be refused again."""
-    cause = error.orig if isinstance(error, exc.OperationalError) else error
-    return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+    return getattr(_cause(error), "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+
+
+def _log_io_error(error: exc.OperationalError | sqlite3.OperationalError) -> None:
+    """An operator must know of a disk that fails, though the transaction is tried again."""
+    if _primary_code(error) == sqlite3.SQLITE_IOERR:
+        name = getattr(_cause(error), "sqlite_errorname", "")
+        log.error("the database's disk failed", extra={"action": "disk_failed", "cause": name})
 
 
 _MARK = sa.text(

@@ -169,6 +169,10 @@ class GroupCommitter:
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, OUTCOME_BACKOFF_S_MAX)
             except Exception as error:
+                if isinstance(error, LanternError) and error.reason in _DATABASE_AWAY:
+                    # What the database says of itself (it is full, say) holds for every append of the group.
+                    self._refuse(todo, error)
+                    return
                 # A row that the database does not take: only its own run may suffer.
                 if len(todo) == 1:
                     log.exception("append failed", extra={"action": "append_failed", "run_id": todo[0].append.run_id})
@@ -182,6 +186,15 @@ class GroupCommitter:
             if collisions >= (GROUP_TRIES if len(todo) > 1 else COLLISION_TRIES):
                 await self._collided(todo)
                 return
+
+    def _refuse(self, todo: "list[_Item]", error: LanternError) -> None:
+        log.warning(
+            "group refused",
+            extra={"action": "group_refused", "appends": len(todo), "reason": error.reason, "hint": error.message},
+        )
+        for item in todo:
+            self._heads.drop([item.append.run_id])
+            item.answer(error)
 
     async def _collided(self, todo: "list[_Item]") -> None:
         if len(todo) > 1:

@@ -48,6 +48,14 @@ class OneRun(FakeStore):
             self.lost -= 1
             raise Disconnected("the answer was lost")
 
+    def full(self) -> None:
+        """From now on the database takes no group."""
+
+        async def refuse(rows: Sequence[Row], changes: object) -> None:
+            raise LanternError(reasons.UNAVAILABLE, "the disk is full", retry_after_s=1.0, cause="disk_full")
+
+        self.insert_group = refuse
+
     async def list_events(self, run_id: str, after: int, limit: int, bytes_max: int) -> tuple[list[Event], bool]:
         self.clock.s += self.look_s
         if self.away:
@@ -105,6 +113,19 @@ async def test_a_fault_of_the_journal_is_none_of_the_database(store: OneRun) -> 
     with pytest.raises(LanternError) as caught:
         await made(store).append(store.append(new("step_started")))
     assert caught.value.reason == reasons.INTERNAL
+
+
+async def test_what_the_database_says_of_itself_is_told_to_all_and_may_be_repeated(store: OneRun) -> None:
+    """Neither a fault of the journal (INTERNAL would end the drive) nor one to try again here, one by one."""
+    store.full()
+    committer = made(store)
+    appends = [store.append(new("step_started")), store.append(new("step_completed"))]
+    refused = await asyncio.gather(*map(committer.append, appends), return_exceptions=True)
+    assert [(e.reason, e.details["cause"]) for e in refused if isinstance(e, LanternError)] == [
+        (reasons.UNAVAILABLE, "disk_full")
+    ] * 2
+    del store.insert_group
+    assert await committer.append(appends[0]) == 2, "there is room again"
 
 
 async def test_what_follows_a_commit_follows_one_whose_answer_was_lost(store: OneRun) -> None:
