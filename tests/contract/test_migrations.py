@@ -130,5 +130,9 @@ def test_a_lock_that_is_held_only_delays_a_migration(own_url: str, monkeypatch: 
     engine = emptied(own_url)
     with engine.begin() as holder:
         holder.exec_driver_sql(f"SELECT pg_advisory_xact_lock({migrate.MIGRATION_LOCK})")
-        monkeypatch.setattr(migrate.time, "sleep", lambda _: holder.rollback())
+
+        def let_go(_pause_s: float) -> None:
+            holder.rollback()
+
+        monkeypatch.setattr(migrate.time, "sleep", let_go)
         migrate.migrate(engine)
