@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import random
 import socket
 import sys
 import threading
@@ -17,7 +18,9 @@ import uvloop
 from lantern import registry
 from lantern.api.executor.v1 import executor_service_pb2 as pb
 from lantern.api.executor.v1.executor_service_pb2_grpc import add_ExecutorServiceServicer_to_server
-from lantern_executor.adapters.journal import GrpcJournal
+from lantern_executor.adapters.addresses import JournalAddresses
+from lantern_executor.adapters.journal import GrpcJournal, JournalProcesses
+from lantern_executor.adapters.keeper_process import KeeperProcess
 from lantern_executor.adapters.programs import WorkflowPrograms
 from lantern_executor.adapters.session import Session, WorkerIdentity
 from lantern_executor.adapters.sources import SystemSources
@@ -28,7 +31,8 @@ from lantern_executor.servicer import ExecutorServicer
 from lantern_executor.settings import KNOWN, OF_OTHERS, Settings
 from lantern_kernel.errors import InvalidField, LanternError
 from lantern_serving import channels, logs
-from lantern_serving.server import Server, exit_with_parent, run_until_signal
+from lantern_serving.parents import exit_with_parent
+from lantern_serving.server import Server, run_until_signal
 from lantern_serving.settings import unknown_settings
 
 log = logging.getLogger("lantern_executor")
@@ -79,10 +83,14 @@ async def serve(settings: Settings, definitions: Mapping[str, registry.Definitio
     identity = WorkerIdentity(
         worker_id=f"executor-{uuid.uuid4().hex}", capacity=settings.capacity, offers=programs.offers()
     )
-    session = Session(settings.journal, identity)
-    channel = channels.connect(settings.journal)
+    # From a random one on: executors that are all told the same list are spread over it.
+    first = random.randrange(len(settings.journal))  # noqa: S311 - no secret
+    addresses = JournalAddresses((*settings.journal[first:], *settings.journal[:first]))
+    keeper = KeeperProcess(identity.worker_id, addresses, settings.stall_limit_s)
+    session = Session(addresses, identity, keeper)
+    processes = JournalProcesses(addresses, channels.connect)
     executor = Executor(
-        journal=GrpcJournal(channel, session),
+        journal=GrpcJournal(processes, session),
         programs=programs,
         sources=SystemSources(),
         capacity=settings.capacity,
@@ -99,7 +107,7 @@ async def serve(settings: Settings, definitions: Mapping[str, registry.Definitio
 
     await run_until_signal(server.address, drain, [standing])
     await session.close()
-    await channel.close()
+    await processes.close()
     await runner.close()
     await _leave_threads(threads)
 

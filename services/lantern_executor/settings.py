@@ -10,6 +10,8 @@ CAPACITY_DEFAULT = 1_000
 CAPACITY_MAX = 100_000
 DRAIN_S_DEFAULT = 10.0
 STALL_LIMIT_S_DEFAULT = 60.0
+JOURNALS_MAX = 8
+HOST_LENGTH_MAX = 253
 
 OF_OTHERS = frozenset(
     {
@@ -29,8 +31,8 @@ OF_OTHERS = frozenset(
 class Settings:
     """What an executor process is told."""
 
-    # LANTERN_JOURNAL: where the journal listens, `host:port`; required.
-    journal: str
+    # LANTERN_JOURNAL: where the journal's processes listen, `host:port`, separated by commas; at least one.
+    journal: tuple[str, ...]
     # LANTERN_LISTEN: where to listen; port 0 picks one.
     listen: str
     # LANTERN_ADVERTISE: the address that others are told; empty is the one listened on.
@@ -51,10 +53,10 @@ class Settings:
         """The settings of an environment; raises InvalidField that names the variable at fault."""
         modules = settings.text(environment, "LANTERN_MODULES", "")
         found = cls(
-            journal=settings.text(environment, "LANTERN_JOURNAL", ""),
+            journal=_parts(settings.text(environment, "LANTERN_JOURNAL", "")),
             listen=settings.text(environment, "LANTERN_LISTEN", "127.0.0.1:0"),
             advertise=settings.text(environment, "LANTERN_ADVERTISE", ""),
-            modules=tuple(part.strip() for part in modules.split(",") if part.strip()),
+            modules=_parts(modules),
             capacity=settings.integer(environment, "LANTERN_EXECUTOR_CAPACITY", CAPACITY_DEFAULT),
             drain_s=settings.duration_s(environment, "LANTERN_DRAIN", DRAIN_S_DEFAULT),
             stall_limit_s=settings.duration_s(environment, "LANTERN_STALL_LIMIT", STALL_LIMIT_S_DEFAULT),
@@ -66,8 +68,10 @@ class Settings:
     def _check(self) -> None:
         if not self.journal:
             raise InvalidField("LANTERN_JOURNAL", "the address of the journal, host:port, is required")
+        if len(self.journal) > JOURNALS_MAX:
+            raise InvalidField("LANTERN_JOURNAL", f"{len(self.journal)} addresses are more than {JOURNALS_MAX}")
         for name, address in (
-            ("LANTERN_JOURNAL", self.journal),
+            *(("LANTERN_JOURNAL", address) for address in self.journal),
             ("LANTERN_LISTEN", self.listen),
             ("LANTERN_ADVERTISE", self.advertise),
         ):
@@ -101,6 +105,10 @@ KNOWN = frozenset(
 """Every setting that this service reads."""
 
 
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
 def _is_address(text: str) -> bool:
     host, _, port = text.rpartition(":")
-    return bool(host) and port.isdigit() and int(port) <= 65_535
+    return 0 < len(host) <= HOST_LENGTH_MAX and port.isdigit() and int(port) <= 65_535

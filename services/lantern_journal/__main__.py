@@ -31,7 +31,8 @@ from lantern_journal.settings import KNOWN, Settings, read
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 from lantern_serving import logs
-from lantern_serving.server import Server, exit_with_parent, run_until_signal
+from lantern_serving.parents import exit_with_parent
+from lantern_serving.server import Server, run_until_signal
 from lantern_serving.settings import unknown_settings
 
 log = logging.getLogger("lantern_journal")

@@ -185,6 +185,10 @@ class Store(Protocol):
         """Flushes, renews, opens, and closes whatever session has been silent for too long."""
         ...
 
+    async def is_open_session(self, worker_id: str, number: int) -> bool:
+        """Whether a worker's session of that number is its last one, and open."""
+        ...
+
     async def adopt_sessions(self) -> None:
         """Gives every open session a fresh moment to come back (SPEC L2)."""
         ...

@@ -129,6 +129,15 @@ def session_message(request: worker_pb.SessionRequest, *, is_first: bool) -> Non
         raise InvalidField("appends", f"{len(request.appends)} are more than {APPENDS_PER_MESSAGE_MAX}")
 
 
+def keep_session(request: worker_pb.KeepSessionRequest) -> None:
+    """KeepSession."""
+    names.check_user_id("worker_id", request.worker_id)
+    if request.session_number < 1:
+        raise InvalidField("session_number", "sessions are numbered from 1")
+    if request.ping < 1:
+        raise InvalidField("ping", "pings are numbered from 1")
+
+
 def append(path: str, request: worker_pb.Append) -> None:
     """An append, at that path."""
     names.check_run_id(f"{path}.run_id", request.run_id)

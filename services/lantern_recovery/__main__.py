@@ -17,7 +17,7 @@ from lantern_recovery.application.loop import SweepLoop, Watch
 from lantern_recovery.application.sweep import Sweep
 from lantern_recovery.servicer import RecoveryServicer
 from lantern_recovery.settings import KNOWN, Settings
-from lantern_serving import channels, logs, server
+from lantern_serving import channels, logs, parents, server
 from lantern_serving.settings import unknown_settings
 
 log = logging.getLogger("lantern_recovery")
@@ -69,7 +69,7 @@ async def serve(settings: Settings) -> None:
 
 def main() -> None:
     """The command `lantern-recovery`."""
-    server.exit_with_parent(os.environ)
+    parents.exit_with_parent(os.environ)
     logs.configure("recovery", os.environ.get("LANTERN_LOG_LEVEL") or "INFO")
     try:
         settings = Settings.read(os.environ)

@@ -1,7 +1,6 @@
 """A service's process: server, health, reflection, and an orderly end on SIGTERM or SIGINT."""
 
 import asyncio
-import ctypes
 import json
 import logging
 import os
@@ -114,21 +113,3 @@ async def run_until_signal(
     log.info("stopped", extra={"action": "stopped"})
     if ended:
         raise LanternError(reasons.INTERNAL, f"the task {ended[0].get_name()} ended; the log says why")
-
-
-def exit_with_parent(environment: Mapping[str, str]) -> None:
-    """Where `LANTERN_EXIT_WITH_PARENT` names our parent's process id: end when it ends, however it ends.
-
-    A supervisor that is killed outright cannot stop its children; the kernel does it instead (prctl(2),
-    PR_SET_PDEATHSIG). Linux only; elsewhere the setting does nothing.
-    """
-    parent = environment.get("LANTERN_EXIT_WITH_PARENT", "")
-    if not parent.isdigit() or not hasattr(os, "getppid"):
-        return
-    pr_set_pdeathsig = 1
-    try:
-        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGTERM)
-    except (AttributeError, OSError):
-        return
-    if os.getppid() != int(parent):
-        os.kill(os.getpid(), signal.SIGTERM)  # it ended before we asked

@@ -248,7 +248,7 @@ async def test_what_comes_after_a_session_closed_revives_no_lease(store: Store) 
     await write(store, created.run.run_id, event())
     await write(store, opened.run.run_id, event())
     tended = await store.tend_sessions(Tending(seen=(("w1", target.session_number),), renew=("w1",)), LIMITS)
-    assert tended.closed == ("w1",), "who hears the worker is told to let it attach anew"
+    assert tended.gone == (("w1", target.session_number),), "who hears the worker is told to let it attach anew"
     assert sorted(await orphans(store)) == sorted([created.run.run_id, opened.run.run_id])
 
 

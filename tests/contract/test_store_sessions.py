@@ -136,11 +136,11 @@ async def test_two_journals_that_tend_after_a_stall_neither_wait_nor_close_each_
     with other.begin() as connection:
         connection.execute(worker_sessions.update().values(seen_us=1))
     both = threading.Barrier(2)
-    real: Callable[[Transaction, Limits], list[str]] = sql_sessions._silent  # pyright: ignore[reportPrivateUsage]
+    real: Callable[[Transaction, Limits, int], list[str]] = sql_sessions._silent  # pyright: ignore[reportPrivateUsage]
 
-    def after_both_were_heard(tx: Transaction, under: Limits) -> list[str]:
+    def after_both_were_heard(tx: Transaction, under: Limits, as_of_us: int) -> list[str]:
         both.wait(10)
-        found = real(tx, under)
+        found = real(tx, under, as_of_us)
         both.wait(10)
         return found
 
@@ -158,8 +158,8 @@ async def test_two_journals_that_tend_after_a_stall_neither_wait_nor_close_each_
         thread.start()
     for thread in threads:
         thread.join(20)
-    nothing = Tended(closed=(), inbox=())
-    assert outcomes == {"w1": nothing, "w2": nothing}
+    found = {who: (each.closed, each.gone) if isinstance(each, Tended) else each for who, each in outcomes.items()}
+    assert found == {"w1": ((), ()), "w2": ((), ())}
     assert len(await store.find_workers(LIMITS)) == 2
 
 
@@ -252,3 +252,25 @@ async def test_an_offer_is_found_by_its_exact_name(store: Store) -> None:
             lambda tx, name=name: sql_sessions.find_offers(tx, "default", name)
         )
         assert [o.name for o in found] == [name] * count
+
+
+async def test_silence_is_judged_as_of_the_moment_that_is_named(store: Store) -> None:
+    await driven(store)
+    seen = (await store.tend_sessions(Tending(seen=(("w1", 1),)), LIMITS)).now_us
+    at_once = limits(silence_us=1)
+    assert (await store.tend_sessions(Tending(as_of_us=seen), at_once)).closed == ()
+    assert (await store.tend_sessions(Tending(as_of_us=2**62), at_once)).closed == ("w1",), "but not of the future"
+
+
+async def test_a_session_that_was_followed_is_gone(store: Store) -> None:
+    first = await attach(store)
+    assert await store.is_open_session("w1", first.session_number)
+    second = await attach(store)
+    found = [await store.is_open_session("w1", number) for number in (0, 1, 2, 3)]
+    assert found == [False, False, True, False]
+    assert not await store.is_open_session("w2", 1)
+    seen = (("w1", first.session_number), ("w1", second.session_number), ("w2", 1))
+    tended = await store.tend_sessions(Tending(seen=seen), LIMITS)
+    assert (tended.closed, tended.gone) == ((), (("w1", 1), ("w2", 1)))
+    await store.close_session("w1", second.session_number)
+    assert not await store.is_open_session("w1", second.session_number)

@@ -29,7 +29,8 @@ from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import journal_service_pb2_grpc as journal_grpc
 from lantern.api.journal.v1 import recovery_service_pb2 as recovery_pb
 from lantern.api.journal.v1 import recovery_service_pb2_grpc as recovery_grpc
-from lantern_executor.adapters.journal import GrpcJournal
+from lantern_executor.adapters.addresses import JournalAddresses
+from lantern_executor.adapters.journal import GrpcJournal, JournalProcesses
 from lantern_executor.adapters.session import REPEATABLE, Session, WorkerIdentity
 from lantern_executor.domain.run import HandBack, Offer, StartRequest
 from lantern_executor.domain.step import StepContext
@@ -84,10 +85,11 @@ class Driver:
             capacity=1000,
             offers=[Offer(name=AGENT, digest=DIGEST, program_kind="code")],
         )
-        self.session = Session(address, identity)
+        addresses = JournalAddresses([address])
+        self.session = Session(addresses, identity)
         self._promises = promises
         channel = channels.connect(address)
-        self.journal = GrpcJournal(channel, self.session)
+        self.journal = GrpcJournal(JournalProcesses(addresses, lambda _: channel), self.session)
         self._runs = journal_grpc.JournalServiceStub(channel)
         self._recovery = recovery_grpc.JournalRecoveryServiceStub(channel)
 

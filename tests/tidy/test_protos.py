@@ -15,6 +15,7 @@ API = ROOT / "clients/python/lantern/api"
 # Requests that change something and need no request_id, with what makes their repetition harmless.
 IDEMPOTENT_BY = {
     "SessionRequest": "append place and content; the attach number",
+    "KeepSessionRequest": "the session number; hearing twice is hearing",
     "AppendEventsRequest": "append place and content",
     "OpenRunRequest": "epoch",
     "ReleaseLeaseRequest": "epoch",

@@ -6,6 +6,7 @@ delay until it is answered or its bound is reached.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from lantern.api.journal.v1 import journal_service_pb2_grpc as journal_grpc
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
 from lantern.api.journal.v1 import worker_service_pb2_grpc as worker_grpc
 from lantern_executor import wire
+from lantern_executor.adapters.addresses import JournalAddresses
 from lantern_executor.adapters.session import REPEATABLE, Session
 from lantern_executor.domain.run import CreatedRun, HandBack, InboxEntry, OpenedRun, StartRequest
 from lantern_executor.domain.step import SideEffect, StepContext
@@ -43,14 +45,52 @@ BACKOFF_S_MIN = 0.05
 BACKOFF_S_MAX = 1.0
 
 
-class GrpcJournal:
-    """JournalPort over one session and one channel."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stubs:
+    """The unary calls of one journal process."""
 
-    def __init__(self, channel: grpc.aio.Channel, session: Session) -> None:
-        self._session = session
+    # What they go over.
+    channel: grpc.aio.Channel
+    # Of JournalService.
+    runs: "journal_grpc.JournalServiceAsyncStub"
+    # Of JournalWorkerService.
+    worker: "worker_grpc.JournalWorkerServiceAsyncStub"
+
+    @classmethod
+    def over(cls, channel: grpc.aio.Channel) -> "Stubs":
+        """The stubs of a channel."""
+        runs, worker = journal_grpc.JournalServiceStub(channel), worker_grpc.JournalWorkerServiceStub(channel)
+        return cls(channel=channel, runs=runs, worker=worker)
+
+
+class JournalProcesses:
+    """Stubs of each journal process that was spoken to; calls go to the one that the session speaks to now."""
+
+    def __init__(self, addresses: JournalAddresses, connect: Callable[[str], grpc.aio.Channel]) -> None:
+        self._addresses, self._connect = addresses, connect
+        self._stubs: dict[str, Stubs] = {}
+
+    @property
+    def present(self) -> Stubs:
+        """Of the one to speak to."""
+        address = self._addresses.present
+        stubs = self._stubs.get(address)
+        if stubs is None:
+            stubs = self._stubs[address] = Stubs.over(self._connect(address))
+        return stubs
+
+    async def close(self) -> None:
+        """Ends all calls."""
+        for stubs in self._stubs.values():
+            await stubs.channel.close()
+
+
+class GrpcJournal:
+    """JournalPort over one session, and the processes that its unary calls go to."""
+
+    def __init__(self, processes: JournalProcesses, session: Session) -> None:
+        self._session, self._processes = session, processes
         self._opening = asyncio.Semaphore(OPENS_AT_ONCE)
-        self._runs = journal_grpc.JournalServiceStub(channel)
-        self._worker = worker_grpc.JournalWorkerServiceStub(channel)
 
     @property
     def worker_id(self) -> str:
@@ -86,18 +126,23 @@ class GrpcJournal:
         if with_lease:
             try:
                 call = wire.from_start(request, self._lease_target())
-                return wire.to_created(await _answered(lambda: self._runs.CreateRun(call), CREATE_BOUND_S))
+                return wire.to_created(
+                    await _answered(lambda: self._processes.present.runs.CreateRun(call), CREATE_BOUND_S)
+                )
             except LanternError as error:
                 if error.reason != reasons.SESSION_NOT_ATTACHED:
                     raise
         call = wire.from_start(request, None)
-        return wire.to_created(await _answered(lambda: self._runs.CreateRun(call), CREATE_BOUND_S))
+        return await self._create(call)
+
+    async def _create(self, call: journal_pb.CreateRunRequest) -> CreatedRun:
+        return wire.to_created(await _answered(lambda: self._processes.present.runs.CreateRun(call), CREATE_BOUND_S))
 
     async def open_run(self, run_id: str, epoch: int) -> OpenedRun:
         """See JournalPort. After an outage all drives ask at once: a few at a time are let through."""
 
         def call() -> Awaitable[worker_pb.OpenRunResponse]:
-            return self._worker.OpenRun(
+            return self._processes.present.worker.OpenRun(
                 worker_pb.OpenRunRequest(run_id=run_id, epoch=epoch, lease_target=self._lease_target())
             )
 
@@ -108,14 +153,14 @@ class GrpcJournal:
     async def list_events(self, run_id: str, after_seq: int) -> Sequence[Event]:
         """See JournalPort."""
         request = journal_pb.ListEventsRequest(run_id=run_id, after_seq=after_seq)
-        return wire.to_events((await _answered(lambda: self._runs.ListEvents(request))).events)
+        return wire.to_events((await _answered(lambda: self._processes.present.runs.ListEvents(request))).events)
 
     async def list_inbox(self, run_id: str, after_number: int) -> Sequence[InboxEntry]:
         """See JournalPort."""
         entries: list[InboxEntry] = []
         request = worker_pb.ListInboxRequest(run_id=run_id, after_number=after_number)
         while True:
-            page = await _answered(lambda: self._worker.ListInbox(request))
+            page = await _answered(lambda: self._processes.present.worker.ListInbox(request))
             entries += map(wire.to_entry, page.entries)
             if not page.next_page_token:
                 return entries
@@ -126,7 +171,7 @@ class GrpcJournal:
         request = worker_pb.ReleaseLeaseRequest(
             run_id=run_id, epoch=epoch, worker_id=self.worker_id, cause=wire.from_hand_back(cause)
         )
-        await _answered(lambda: self._worker.ReleaseLease(request), RELEASE_BOUND_S)
+        await _answered(lambda: self._processes.present.worker.ReleaseLease(request), RELEASE_BOUND_S)
 
     async def claim_side_effect(self, context: StepContext, sink: str, nonce: bytes) -> SideEffect:
         """See JournalPort."""
@@ -139,7 +184,7 @@ class GrpcJournal:
             worker_id=self.worker_id,
             nonce=nonce,
         )
-        return wire.to_side_effect(await _answered(lambda: self._worker.ClaimSideEffect(request)))
+        return wire.to_side_effect(await _answered(lambda: self._processes.present.worker.ClaimSideEffect(request)))
 
     async def settle_side_effect(self, context: StepContext, *, delivered: bool, result: bytes) -> None:
         """See JournalPort."""
@@ -147,7 +192,7 @@ class GrpcJournal:
         request = worker_pb.SettleSideEffectRequest(
             key=context.key, state=state, result=result, run_id=context.run_id, worker_id=self.worker_id
         )
-        await _answered(lambda: self._worker.SettleSideEffect(request))
+        await _answered(lambda: self._processes.present.worker.SettleSideEffect(request))
 
     def _lease_target(self) -> journal_pb.LeaseTarget:
         return journal_pb.LeaseTarget(worker_id=self.worker_id, session_number=self._session.number)

@@ -2,7 +2,9 @@
 
 One task owns the stream and writes to it (a second writer would hang it). What is ready goes out at once while fewer
 than two messages await answers, else in the next message; a ping never waits for an answer. When the stream breaks, the
-worker attaches again under the same id and sends every append again that has no answer: the journal recognises repeats.
+worker attaches again under the same id, to the next journal process where there are several, and sends every append
+again that has no answer: the journal recognises repeats. Beside the stream's own pings, a helper process (`keeper`)
+speaks for the session while the event loop stands still; what it was answered counts as well.
 """
 
 import asyncio
@@ -20,6 +22,9 @@ import grpc
 from lantern.api.journal.v1 import worker_service_pb2 as pb
 from lantern.api.journal.v1 import worker_service_pb2_grpc as pb_grpc
 from lantern_executor import wire
+from lantern_executor.adapters.addresses import JournalAddresses
+from lantern_executor.adapters.keeper_pipe import Report
+from lantern_executor.adapters.keeper_process import KeeperProcess
 from lantern_executor.domain.run import Offer
 from lantern_executor.domain.tail import Append
 from lantern_executor.domain.trust import Trust
@@ -83,19 +88,25 @@ class _Stream:
     messages: int = 0
     # The ping that the next message takes along; 0 for none.
     ping_due: int = 0
-    # What its pings prove.
+    # What its pings, and those of the helper process, prove.
     trust: Trust
+    # The journal knows the session no more, as the helper process was told.
+    unknown: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Session:
     """The session of this worker process, for its life."""
 
-    def __init__(self, journal_address: str, identity: WorkerIdentity) -> None:
+    def __init__(
+        self, addresses: JournalAddresses, identity: WorkerIdentity, keeper: KeeperProcess | None = None
+    ) -> None:
+        """`keeper`, which is started and closed here: the helper process; without one the stream's own pings do."""
         self.identity = identity
+        self.addresses = addresses
         self.number = 0
         self.inbox_listener: Callable[[Sequence[str]], None] = lambda run_ids: None
         self.return_listener: Callable[[], None] = lambda: None
-        self._journal_address = journal_address
+        self._keeper = keeper
         self._address = ""
         self._draining = False
         self._is_broken = False  # since it first stood
@@ -115,6 +126,9 @@ class Session:
         The task that does so ends only by `close`.
         """
         self._address = address
+        if self._keeper is not None:
+            self._keeper.listener = self._reported
+            self._keeper.start()
         self._task = asyncio.create_task(self._stay_attached(), name="session")
         return self._task
 
@@ -124,6 +138,8 @@ class Session:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        if self._keeper is not None:
+            self._keeper.close()
 
     async def wait_attached(self) -> None:
         """Returns once the journal has answered an attach."""
@@ -137,7 +153,12 @@ class Session:
         await self._attached.wait()
 
     def trusted(self) -> bool:
-        """SPEC L3: the stream is attached and the last answered ping was sent lately."""
+        """SPEC L3: the stream is attached and the last answered ping was sent lately.
+
+        After a stall of the event loop, the answers to the helper process lie in its pipe, and may be of either kind.
+        """
+        if self._keeper is not None:
+            self._keeper.look()
         return self._stream is not None and self._stream.trust.holds(monotonic())
 
     async def wait_trusted(self) -> None:
@@ -179,7 +200,7 @@ class Session:
             backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
 
     async def _serve_one_stream(self) -> None:
-        channel = channels.connect(self._journal_address)
+        channel = channels.connect(self.addresses.present)
         try:
             async with self._attach(channel) as stream:
                 await self._serve(stream)
@@ -188,12 +209,15 @@ class Session:
 
     def _note_broken(self, cause: str) -> None:
         self._is_broken = self._attached.is_set()
+        address = self.addresses.present
+        self.addresses.go_on()
         log.warning(
             "session broken",
             extra={
                 "action": "session_broken",
                 "worker_id": self.identity.worker_id,
                 "session_number": self.number,
+                "address": address,
                 "cause": cause,
             },
         )
@@ -220,11 +244,18 @@ class Session:
             self.number = first.attached.session_number
             stream.trust.silence_s = first.attached.silence.ToNanoseconds() / 1e9 or stream.trust.silence_s
             self._stream = stream
+            if self._keeper is not None:
+                self._keeper.tell(self.number, stream.trust.silence_s)
             self._attached.set()
             self._trust.set()
             log.info(
                 "session attached",
-                extra={"action": "session_attached", "worker_id": identity.worker_id, "session_number": self.number},
+                extra={
+                    "action": "session_attached",
+                    "worker_id": identity.worker_id,
+                    "session_number": self.number,
+                    "address": self.addresses.present,
+                },
             )
             if self._is_broken:
                 self._is_broken = False
@@ -244,6 +275,7 @@ class Session:
             asyncio.create_task(self._receive(stream), name="session receive"),
             asyncio.create_task(self._ping(stream), name="session ping"),
             asyncio.create_task(self._reattach.wait(), name="session reattach"),
+            asyncio.create_task(self._until_unknown(stream), name="session unknown"),
         ]
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -297,17 +329,39 @@ class Session:
             for result in message.results:
                 self._settle(stream, result)
             if message.pong:
-                was_trusted = self.trusted()
-                stream.trust.pong(message.pong)
-                self._trust.set()
-                if self.trusted() and not was_trusted:
-                    self.return_listener()  # a silence as long as that may have cost leases, too
+                if self._keeper is not None:
+                    self._keeper.look()  # what it was answered before comes first
+                stream.trust.pong(message.pong, monotonic())
+                self._note_trust(stream)
             if message.inbox_run_ids:
                 self.inbox_listener(message.inbox_run_ids)
             if message.move:
+                self.addresses.go_on()
                 self._reattach.set()
             if self._ready:
                 self._work.set()
+
+    def _note_trust(self, stream: _Stream) -> None:
+        self._trust.set()
+        if stream.trust.take_return(monotonic()):
+            self.return_listener()  # a silence as long as that may have cost leases, too
+
+    def _reported(self, report: Report) -> None:
+        """What the helper process was answered."""
+        stream = self._stream
+        if stream is None or report.session_number != self.number:
+            return
+        if report.current:
+            stream.trust.answered(report.sent_s, report.answered_s)
+            self._note_trust(stream)
+        else:
+            stream.trust.revoke()
+            stream.unknown.set()
+
+    @staticmethod
+    async def _until_unknown(stream: _Stream) -> None:
+        await stream.unknown.wait()
+        raise LanternError(reasons.SESSION_NOT_ATTACHED, "the journal has closed the session")
 
     def _settle(self, stream: _Stream, result: pb.AppendResult) -> None:
         error = status.from_status(result.error) if result.HasField("error") else None  # before anything is changed
@@ -331,14 +385,17 @@ class Session:
         self._work.set()
 
     async def _ping(self, stream: _Stream) -> None:
-        """A ping a second; ends the stream where none was answered for as long as the journal bears silence."""
+        """A ping a second; ends the stream where none was answered for as long as the journal bears silence.
+
+        Half as long where there is another journal process to go to.
+        """
         interval_s = min(PING_INTERVAL_S, stream.trust.silence_s / PINGS_PER_SILENCE)
+        patience_s = stream.trust.silence_s / (2 if len(self.addresses) > 1 else 1)
         while True:
-            now_s = monotonic()
-            if stream.trust.is_silent(now_s):
+            if stream.trust.unanswered_count * interval_s >= patience_s:
                 raise LanternError(reasons.UNAVAILABLE, "the journal does not answer pings")
             number = next(self._pings)
-            stream.trust.ping(number, now_s)
+            stream.trust.ping(number, monotonic())
             stream.ping_due = number
             self._work.set()
             await asyncio.sleep(interval_s)

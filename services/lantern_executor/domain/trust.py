@@ -18,29 +18,46 @@ class Trust:
         self.silence_s = SILENCE_S_DEFAULT  # after which the journal gives our leases away
         self._answered_s = now_s  # when the last answered ping was sent
         self._unanswered: dict[int, float] = {}
+        self._has_lapsed = False
+        self._is_revoked = False
 
     @property
     def unanswered_count(self) -> int:
-        """How many pings may still be answered."""
+        """How many pings of the stream may still be answered.
+
+        Whether the journal is silent is told by their number, not by the time: while we stand still, none is sent.
+        """
         return len(self._unanswered)
 
     def ping(self, number: int, now_s: float) -> None:
         """A ping goes out. Numbers grow."""
         self._unanswered[number] = now_s
 
-    def pong(self, number: int) -> None:
+    def pong(self, number: int, now_s: float) -> None:
         """A ping was answered. The journal answers the last of several, which answers those before it, too."""
         sent_s = self._unanswered.get(number)
         if sent_s is None:
             return
-        self._answered_s = max(self._answered_s, sent_s)
+        self.answered(sent_s, now_s)
         for earlier in [each for each in self._unanswered if each <= number]:
             del self._unanswered[earlier]
 
+    def answered(self, sent_s: float, answered_s: float) -> None:
+        """The journal knew the session: when it was asked, and when its answer came, wherever that was heard."""
+        self._has_lapsed = self._has_lapsed or not self.holds(answered_s)
+        self._answered_s = max(self._answered_s, sent_s)
+
+    def revoke(self) -> None:
+        """The journal knows the session no more: nothing makes this trust hold again."""
+        self._is_revoked = True
+
+    def take_return(self, now_s: float) -> bool:
+        """Whether it holds again after it had lapsed, as long as nobody was told so."""
+        if not (self._has_lapsed and self.holds(now_s)):
+            return False
+        self._has_lapsed = False
+        return True
+
     def holds(self, now_s: float) -> bool:
         """Whether a step may be begun."""
-        return now_s - self._answered_s < TRUST_SHARE * self.silence_s
-
-    def is_silent(self, now_s: float) -> bool:
-        """Whether no ping was answered for as long as the journal bears silence."""
-        return now_s - self._answered_s > self.silence_s
+        return not self._is_revoked and now_s - self._answered_s < TRUST_SHARE * self.silence_s

@@ -42,6 +42,11 @@ def find(connection: sa.Connection, worker_id: str) -> FoundSession | None:
     return _found(connection, sa.select(worker_sessions).where(worker_sessions.c.worker_id == worker_id)).get(worker_id)
 
 
+def is_open(connection: sa.Connection, worker_id: str, number: int) -> bool:
+    """Whether a worker's session of that number is its last one, and open."""
+    return _is_current(find(connection, worker_id), number)
+
+
 def hold(connection: sa.Connection, worker_ids: Sequence[str], *, to_change: bool = False) -> dict[str, FoundSession]:
     """The sessions of workers, by worker, which stay as they are until the transaction ends.
 
@@ -221,7 +226,7 @@ def tend_sessions(tx: Transaction, tending: Tending, limits: Limits) -> Tended:
     held = hold(connection, sorted({*seen, *tending.renew}), to_change=True) if seen or tending.renew else {}
     if tending.seen:
         connection.execute(_SEEN, [{"worker": w, "number": n, "at": tx.now_us} for w, n in sorted(tending.seen)])
-    closed = _silent(tx, limits)
+    closed = _silent(tx, limits, tx.now_us if tending.as_of_us is None else min(tending.as_of_us, tx.now_us))
     if closed:
         _close(tx, closed)
         _expire_leases(tx, closed)
@@ -235,15 +240,23 @@ def tend_sessions(tx: Transaction, tending: Tending, limits: Limits) -> Tended:
             .values(expires_us=until)
         )
     _forget_closed(tx)
-    lost = [worker for worker in seen if worker in held and held[worker].session.closed]
-    return Tended(closed=tuple(sorted({*closed, *lost})), inbox=_unconsumed(connection, tending.inbox_of))
+    return Tended(
+        closed=tuple(closed),
+        gone=tuple((worker, number) for worker, number in tending.seen if not _is_current(held.get(worker), number)),
+        inbox=_unconsumed(connection, tending.inbox_of),
+        now_us=tx.now_us,
+    )
 
 
-def _silent(tx: Transaction, limits: Limits) -> list[str]:
-    """Open sessions that were silent for too long, held; without those that another journal process holds."""
+def _is_current(found: FoundSession | None, number: int) -> bool:
+    return found is not None and found.session.number == number and not found.session.closed
+
+
+def _silent(tx: Transaction, limits: Limits, as_of_us: int) -> list[str]:
+    """Open sessions that were silent for too long then, held; without those that another journal process holds."""
     query = (
         sa.select(worker_sessions.c.worker_id)
-        .where(sa.not_(worker_sessions.c.closed), worker_sessions.c.seen_us <= tx.now_us - limits.silence_us)
+        .where(sa.not_(worker_sessions.c.closed), worker_sessions.c.seen_us <= as_of_us - limits.silence_us)
         .order_by(worker_sessions.c.worker_id)
         .with_for_update(skip_locked=True)
     )
@@ -307,7 +320,7 @@ def adopt_sessions(tx: Transaction) -> None:
     """Every open session was heard from just now, as far as we may judge, and drives what it has appended to."""
     stale = (
         sa.select(worker_sessions.c.worker_id)
-        .where(sa.not_(worker_sessions.c.closed), worker_sessions.c.seen_us < tx.now_us)
+        .where(sa.not_(worker_sessions.c.closed), worker_sessions.c.seen_us != tx.now_us)
         .order_by(worker_sessions.c.worker_id)
         .with_for_update()
     )

@@ -200,6 +200,10 @@ class SqlStore(abc.ABC):
         except (Collision, Contended, Disconnected) as error:
             raise LanternError(reasons.UNAVAILABLE, "the database does not answer", retry_after_s=1.0) from error
 
+    async def is_open_session(self, worker_id: str, number: int) -> bool:
+        """See Store."""
+        return await self._read(sql_sessions.is_open, worker_id, number)
+
     async def adopt_sessions(self) -> None:
         """See Store."""
         await self._write(sql_sessions.adopt_sessions)

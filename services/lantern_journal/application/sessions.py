@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from lantern_journal.application import announcements
 from lantern_journal.application.announcements import Hub
+from lantern_journal.application.keeping import KeptSessions
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import Attach, Tended, Tending
 from lantern_journal.ports import Clock, Store
@@ -45,7 +46,7 @@ class LocalSession:
 
     def __init__(self, worker_id: str, number: int, listener: Listener, heard_s: float) -> None:
         self.worker_id, self.number, self.listener = worker_id, number, listener
-        self.heard_s = heard_s
+        self.attached_s = self.heard_s = heard_s
         self.heard_since_flush = False
         # Of driven runs with entries not consumed: the last number that the worker was told of, and when.
         self.told: dict[str, tuple[int, float]] = {}
@@ -63,6 +64,7 @@ class Sessions:
         self._store, self._clock, self._hub, self.limits = store, clock, hub, limits
         self._grace_s = grace_s
         self._local: dict[str, LocalSession] = {}
+        self._kept = KeptSessions(store, clock)
         self._closing: set[asyncio.Task[None]] = set()
         self._generation = store.generation
         self._renewed_s = clock.monotonic_s()
@@ -71,6 +73,9 @@ class Sessions:
         self._interval_s = min(TEND_INTERVAL_S, max(shortest_us / 4e6, TEND_INTERVAL_S_MIN))
         # When the last tend that succeeded began.
         self._tended_s = clock.monotonic_s()
+        # The database's time of it, when its answer came, and how long it took.
+        self._database_time: tuple[int, float, float] | None = None
+        self._time_has_jumped = False
         self._has_failed = False
         # When a stall was last noticed.
         self._stalled_s = -math.inf
@@ -92,6 +97,7 @@ class Sessions:
         known = self._local.get(request.worker_id)
         if known is None or known.number < session.number:
             self._local[request.worker_id] = session
+            self._kept.forget(session.worker_id, session.number)
         if attached.woken:
             self._hub.announce(announcements.WOKEN)
         log.info(
@@ -112,6 +118,16 @@ class Sessions:
         session.heard_s = self._clock.monotonic_s()
         session.heard_since_flush = True
 
+    async def keep(self, worker_id: str, number: int) -> bool:
+        """The helper process of a worker speaks for its session; False where that is not its open one."""
+        session = self._local.get(worker_id)
+        if session is None or session.number < number:
+            return await self._kept.hear(worker_id, number)
+        if session.number > number:
+            return False
+        self.heard(session)
+        return True
+
     def stream_closed(self, session: LocalSession) -> None:
         """The stream broke: after the grace the session closes, unless the worker is back."""
         if self._local.get(session.worker_id) is session:
@@ -119,7 +135,8 @@ class Sessions:
         if self._stopping:
             return
         now_s = self._clock.monotonic_s()
-        if self._has_stalled(now_s) or now_s - self._stalled_s < AFTER_STALL_S:
+        is_after_stall = now_s - self._stalled_s < AFTER_STALL_S and session.attached_s <= self._stalled_s
+        if self._has_stalled(now_s) or is_after_stall:
             # It may have broken because nobody answered: as after a start, the worker has the silence to come back.
             return
         task = asyncio.create_task(self._close_after_grace(session))
@@ -136,6 +153,7 @@ class Sessions:
             # Its silence will close it.
             log.exception("session not closed", extra={"action": "close_failed", "worker_id": session.worker_id})
             return
+        self._kept.forget(session.worker_id, session.number)
         if expired is not None:
             log.info(
                 "session closed",
@@ -176,30 +194,37 @@ class Sessions:
         has_stalled = self._has_stalled(began_s)
         if has_stalled:
             self._stalled_s = began_s
-        if has_stalled or self._generation != self._store.generation:
+        if has_stalled or self._time_has_jumped or self._generation != self._store.generation:
             # Nobody could be heard meanwhile: silence says nothing.
             generation = self._store.generation
             await self.adopt()
-            self._generation = generation
+            self._generation, self._time_has_jumped = generation, False
         local = dict(self._local)
         seen = [session for session in local.values() if session.heard_since_flush]
         for session in seen:
             session.heard_since_flush = False
+        kept = self._kept.take_heard(self.limits.silence_us / 1e6)
         now_s = self._clock.monotonic_s()
         is_renewal = now_s - self._renewed_s >= self.limits.lease_us / 3e6
         tending = Tending(
-            seen=tuple((session.worker_id, session.number) for session in seen),
+            seen=(
+                *((session.worker_id, session.number) for session in seen),
+                *((worker_id, session.number) for worker_id, session in kept.items()),
+            ),
             renew=tuple(session.worker_id for session in self._fresh(now_s)) if is_renewal else (),
             inbox_of=self._next_to_look_at(),
+            as_of_us=self._carried_us(began_s),
         )
         try:
             tended = await self._store.tend_sessions(tending, self.limits)
         except BaseException:
             for session in seen:
                 session.heard_since_flush = True
+            self._kept.give_back(kept.values())
             self._has_failed = True
             raise
         self._tended_s = began_s
+        self._note_time(tended.now_us, began_s)
         if is_renewal:
             self._renewed_s = now_s
         self._tell(tending, tended, local)
@@ -210,6 +235,31 @@ class Sessions:
         What the workers sent meanwhile may lie unread, here or at another journal process.
         """
         return now_s - self._tended_s > self._interval_s + self.limits.silence_us / 3e6
+
+    def _carried_us(self, at_s: float) -> int | None:
+        """What the database's clock said then, at least, carried from the last tend; None before the first.
+
+        Silence is judged by it: a process that stands still between the look at its clock and the transaction must not
+        count that time, and a database whose clock was set forward must not end every session.
+        """
+        if self._database_time is None:
+            return None
+        us, answered_s, _ = self._database_time
+        return us + int((at_s - answered_s) * 1e6)
+
+    def _note_time(self, database_us: int, began_s: float) -> None:
+        """Compares the database's clock with ours: where it was set, `seen_us` says nothing until all are adopted."""
+        carried_us, answered_s = self._carried_us(began_s), self._clock.monotonic_s()
+        took_s = answered_s - began_s
+        if self._database_time is not None and carried_us is not None:
+            tolerance_us = self.limits.silence_us / 3
+            ahead_us = database_us - carried_us  # as long as the last tend and this one took, or less
+            self._time_has_jumped = not (
+                -tolerance_us < ahead_us < (self._database_time[2] + took_s) * 1e6 + tolerance_us
+            )
+        if self._time_has_jumped:
+            log.warning("the database's clock was set", extra={"action": "database_clock_set"})
+        self._database_time = (database_us, answered_s, took_s)
 
     def _next_to_look_at(self) -> tuple[str, ...]:
         """The next workers whose inboxes are looked at: all, or by turns where there are too many."""
@@ -232,6 +282,15 @@ class Sessions:
             session = self._local.get(worker_id)
             # Not one that was attached meanwhile: it is the next.
             if session is not None and session is local.get(worker_id):
+                del self._local[worker_id]
+                session.listener.end()
+        for worker_id, number in tended.gone:
+            self._kept.forget(worker_id, number)
+            session = self._local.get(worker_id)
+            if session is not None and session.number == number:
+                log.info(
+                    "session was followed or closed elsewhere", extra={"action": "session_gone", "worker_id": worker_id}
+                )
                 del self._local[worker_id]
                 session.listener.end()
         if tended.closed or self._has_failed:

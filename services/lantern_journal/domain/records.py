@@ -253,16 +253,22 @@ class Tending:
     renew: tuple[str, ...] = ()
     # Workers whose drives may have missed an inbox entry.
     inbox_of: tuple[str, ...] = ()
+    # Silence is judged as of then at the latest, in the database's time: later, nobody may have listened.
+    as_of_us: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tended:
     """What came of it."""
 
-    # Workers whose sessions were silent for too long and are closed now, and those of `seen` that others closed.
+    # Workers whose sessions were silent for too long and are closed now.
     closed: tuple[str, ...]
+    # Those of `seen` that are not the worker's open session any more: closed by others, or followed by a later one.
+    gone: tuple[tuple[str, int], ...]
     # Driven runs with entries that their driver has not consumed: worker, run, last number.
     inbox: tuple[tuple[str, str, int], ...]
+    # The database's time of this transaction.
+    now_us: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -108,6 +108,16 @@ class WorkerServicer(worker_service_pb2_grpc.JournalWorkerServiceServicer):
             outbox.sent(append)
             self._committer.submit(append, outbox.add_result)
 
+    async def KeepSession(
+        self, request_iterator: AsyncIterator[pb.KeepSessionRequest], context: Any
+    ) -> AsyncIterator[pb.KeepSessionResponse]:
+        """A worker's helper process keeps its session known."""
+        with self._streams.registered():
+            async for request in request_iterator:
+                validate.keep_session(request)
+                current = await self._sessions.keep(request.worker_id, request.session_number)
+                yield pb.KeepSessionResponse(pong=request.ping, session_number=request.session_number, current=current)
+
     async def AppendEvents(self, request: pb.AppendEventsRequest, context: Any) -> pb.AppendEventsResponse:
         """Appends to one run outside a session."""
         validate.append("append", request.append)

@@ -14,6 +14,7 @@ import pytest
 
 from lantern.api.journal.v1 import worker_service_pb2 as pb
 from lantern.api.journal.v1 import worker_service_pb2_grpc as pb_grpc
+from lantern_executor.adapters.addresses import JournalAddresses
 from lantern_executor.adapters.session import Session, WorkerIdentity
 from lantern_executor.domain.run import Offer
 from lantern_executor.domain.tail import Append
@@ -93,7 +94,7 @@ async def _attached(journal: ScriptedJournal) -> AsyncGenerator[Session]:
     )
     await server.start()
     identity = WorkerIdentity(worker_id="w1", capacity=7, offers=[Offer(name="flow", digest="d1", program_kind="code")])
-    session = Session(server.address, identity)
+    session = Session(JournalAddresses([server.address]), identity)
     session.start("127.0.0.1:9")
     try:
         async with asyncio.timeout(10):
@@ -236,7 +237,7 @@ async def test_trust_ends_when_pings_are_not_answered() -> None:
 
 async def test_without_a_stream_there_is_no_trust() -> None:
     identity = WorkerIdentity(worker_id="w1", capacity=1, offers=[])
-    session = Session("127.0.0.1:1", identity)
+    session = Session(JournalAddresses(["127.0.0.1:1"]), identity)
     session.start("127.0.0.1:9")
     await asyncio.sleep(0.2)
     assert not session.trusted()

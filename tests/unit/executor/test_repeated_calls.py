@@ -13,7 +13,8 @@ import pytest
 from executor_fakes import simulate
 
 from lantern.api.journal.v1 import worker_service_pb2 as pb
-from lantern_executor.adapters.journal import GrpcJournal
+from lantern_executor.adapters.addresses import JournalAddresses
+from lantern_executor.adapters.journal import GrpcJournal, JournalProcesses
 from lantern_executor.adapters.session import Session, WorkerIdentity
 from lantern_executor.domain.step import StepContext
 from lantern_kernel import reasons
@@ -40,8 +41,10 @@ class TableChannel:
 
 
 def _journal(**methods: Method) -> GrpcJournal:
-    session = Session("journal:1", WorkerIdentity(worker_id="w1", capacity=1, offers=()))
-    return GrpcJournal(TableChannel(**methods), session)  # pyright: ignore[reportArgumentType]
+    addresses = JournalAddresses(["journal:1"])
+    session = Session(addresses, WorkerIdentity(worker_id="w1", capacity=1, offers=()))
+    channel: Any = TableChannel(**methods)
+    return GrpcJournal(JournalProcesses(addresses, lambda _: channel), session)
 
 
 def _failed(code: grpc.StatusCode) -> grpc.aio.AioRpcError:

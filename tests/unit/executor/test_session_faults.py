@@ -13,6 +13,7 @@ from executor_fakes import simulate
 
 from lantern.api.journal.v1 import worker_service_pb2 as pb
 from lantern_executor.adapters import session as session_module
+from lantern_executor.adapters.addresses import JournalAddresses
 from lantern_executor.adapters.session import Session, WorkerIdentity
 from lantern_executor.domain.tail import Append
 from lantern_kernel import reasons
@@ -92,7 +93,7 @@ def _append(run_id: str, *, step_id: str = "a", size: int = 10, first_seq: int =
 
 
 def _session() -> Session:
-    return Session("journal:1", WorkerIdentity(worker_id="w1", capacity=1, offers=()))
+    return Session(JournalAddresses(["journal:1"]), WorkerIdentity(worker_id="w1", capacity=1, offers=()))
 
 
 UNEXPECTED = [ValueError("no address"), RuntimeError("closed"), AssertionError(), KeyError("x")]

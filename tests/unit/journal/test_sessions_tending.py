@@ -30,10 +30,19 @@ class Table(FakeStore):
         # Happens after the next tend was committed and before its answer is seen.
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
         self._attached = 0
+        # The process, or its database's clock, gets this much later between its look at the clock and the transaction.
+        self.stands_still_s = 0.0
+        self.clock_set_us = 0
+        # Questions for one session.
+        self.looks = 0
+
+    async def is_open_session(self, worker_id: str, number: int) -> bool:
+        self.looks += 1
+        return self.open.get(worker_id, (0, 0))[0] == number
 
     async def attach(self, request: Attach) -> Attached:
         self._attached += 1
-        self.open[request.worker_id] = (self._attached, self.clock.now_us())
+        self.open[request.worker_id] = (self._attached, self.now_us())
         return Attached(number=self._attached, woken=0)
 
     async def close_session(self, worker_id: str, number: int) -> int | None:
@@ -42,15 +51,22 @@ class Table(FakeStore):
 
     async def adopt_sessions(self) -> None:
         self.adopted += 1
-        self.open = {worker: (number, self.clock.now_us()) for worker, (number, _) in self.open.items()}
+        self.open = {worker: (number, self.now_us()) for worker, (number, _) in self.open.items()}
+
+    def now_us(self) -> int:
+        return self.clock.now_us() + self.clock_set_us
 
     async def tend_sessions(self, tending: Tending, limits: object) -> Tended:
         self.tendings.append(tending)
-        now_us = self.clock.now_us()
+        self.clock.s += self.stands_still_s
+        self.stands_still_s = 0
+        now_us = self.now_us()
+        gone = [(w, number) for w, number in tending.seen if self.open.get(w, (0, 0))[0] != number]
         for worker, number in tending.seen:
-            if self.open.get(worker, (0, 0))[0] == number:
+            if (worker, number) not in gone:
                 self.open[worker] = (number, now_us)
-        silent = sorted(w for w, (_, seen_us) in self.open.items() if seen_us <= now_us - LIMITS.silence_us)
+        as_of_us = now_us if tending.as_of_us is None else min(tending.as_of_us, now_us)
+        silent = sorted(w for w, (_, seen_us) in self.open.items() if seen_us <= as_of_us - LIMITS.silence_us)
         for worker in silent:
             del self.open[worker]
         if self.fails:
@@ -58,7 +74,12 @@ class Table(FakeStore):
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             await meanwhile()
-        return Tended(closed=tuple(silent), inbox=tuple(row for row in self.inbox if row[0] in tending.inbox_of))
+        return Tended(
+            closed=tuple(silent),
+            gone=tuple(gone),
+            inbox=tuple(row for row in self.inbox if row[0] in tending.inbox_of),
+            now_us=now_us,
+        )
 
 
 class World:
@@ -245,3 +266,105 @@ async def test_many_workers_inboxes_are_looked_at_by_turns(world: World, monkeyp
     await world.pass_s(1, *all_of_them)
     assert world.table.tendings[-1].inbox_of == ("c", "d")
     await world.sessions.close()
+
+
+@pytest.mark.parametrize("stall_s", [10.0, 3_600.0])
+async def test_a_stall_between_the_look_and_the_transaction_closes_nobody(world: World, stall_s: float) -> None:
+    session = await world.attach("w")
+    world.table.open["elsewhere"] = (3, world.clock.now_us())
+    await world.pass_s(2, session)
+    world.clock.s += 1
+    world.table.stands_still_s = stall_s
+    await world.sessions.tend()
+    assert (world.ended, world.table.adopted) == ([], 0), "nobody had listened"
+    world.clock.s += 1
+    await world.sessions.tend()
+    assert (set(world.table.open), world.table.adopted) == ({"w", "elsewhere"}, 1)
+    await world.pass_s(11, session)
+    assert set(world.table.open) == {"w"}, "silence counts from then on"
+    assert world.table.adopted == 1
+
+
+@pytest.mark.parametrize("minutes", [10, -10])
+async def test_a_database_whose_clock_was_set_closes_nobody(world: World, minutes: int) -> None:
+    session = await world.attach("w")
+    world.table.open["elsewhere"] = (3, world.clock.now_us())
+    await world.pass_s(5, session)
+    world.table.clock_set_us = minutes * 60_000_000
+    await world.pass_s(2, session)
+    assert (set(world.table.open), world.table.adopted) == ({"w", "elsewhere"}, 1)
+    await world.pass_s(11, session)
+    assert set(world.table.open) == {"w"}, "and the dead are found as soon as ever"
+    assert (world.ended, world.table.adopted) == ([], 1)
+
+
+async def test_a_helper_process_keeps_the_session_of_a_worker_that_is_stuck(world: World) -> None:
+    session = await world.attach("w")
+    for _ in range(30):
+        await world.pass_s(1)
+        assert await world.sessions.keep("w", session.number)
+    assert (world.ended, world.table.looks) == ([], 0)
+    assert world.table.tendings[-1].seen == (("w", session.number),)
+    assert not await world.sessions.keep("w", session.number - 1), "an earlier session"
+    await world.pass_s(11)
+    assert world.ended == ["w"]
+    assert not await world.sessions.keep("w", session.number)
+
+
+async def test_a_session_of_another_journal_is_kept_here(world: World) -> None:
+    world.table.open["w"] = (7, world.clock.now_us())
+    assert not await world.sessions.keep("w", 6)
+    assert not await world.sessions.keep("stranger", 1)
+    assert not await world.sessions.keep("w", 8)
+    looks = world.table.looks
+    for _ in range(30):
+        assert await world.sessions.keep("w", 7)
+        await world.pass_s(1)
+    assert "w" in world.table.open
+    assert world.table.looks == looks + 1, "asked once"
+    world.table.open["w"] = (8, world.clock.now_us())  # attached elsewhere
+    assert await world.sessions.keep("w", 7), "not known here yet"
+    await world.pass_s(1)
+    assert not await world.sessions.keep("w", 7)
+    assert await world.sessions.keep("w", 8)
+    await world.pass_s(12)
+    assert "w" not in world.table.open, "silence ends it as any other"
+
+
+async def test_a_stream_that_breaks_ends_a_session_that_is_kept(world: World) -> None:
+    session = await world.attach("w")
+    await world.pass_s(2, session)
+    world.sessions.stream_closed(session)
+    assert await world.sessions.keep("w", session.number), "within the grace"
+    await settle()
+    assert world.table.open == {}
+    assert not await world.sessions.keep("w", session.number)
+
+
+async def test_a_session_that_was_followed_elsewhere_ends_its_stream(world: World) -> None:
+    session = await world.attach("w")
+    world.table.open["w"] = (session.number + 1, world.clock.now_us())
+    await world.pass_s(1, session)
+    assert (world.ended, set(world.table.open)) == (["w"], {"w"})
+
+
+async def test_what_was_kept_is_flushed_by_the_tend_that_succeeds(world: World) -> None:
+    world.table.open["w"] = (7, world.clock.now_us())
+    assert await world.sessions.keep("w", 7)
+    world.table.fails = True
+    with pytest.raises(LanternError):
+        await world.sessions.tend()
+    world.table.fails = False
+    await world.sessions.tend()
+    assert world.table.tendings[-1].seen == (("w", 7),)
+
+
+async def test_a_session_that_began_after_a_stall_has_but_the_grace(world: World) -> None:
+    await world.pass_s(1)
+    world.clock.s += 60
+    await world.sessions.tend()
+    world.clock.s += 0.1
+    session = await world.attach("w")
+    world.sessions.stream_closed(session)
+    await settle()
+    assert world.table.open == {}

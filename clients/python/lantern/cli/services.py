@@ -34,7 +34,9 @@ _OWN_SETTINGS = {
         "LANTERN_DATABASE", "LANTERN_LEASE_TTL", "LANTERN_GRANT_TTL", "LANTERN_SESSION_GRACE",
         "LANTERN_SESSION_SILENCE", "LANTERN_MIGRATE",
     ),
-    "lantern_executor": ("LANTERN_MODULES", "LANTERN_EXECUTOR_CAPACITY", "LANTERN_DRAIN", "LANTERN_ADVERTISE"),
+    "lantern_executor": (
+        "LANTERN_MODULES", "LANTERN_EXECUTOR_CAPACITY", "LANTERN_DRAIN", "LANTERN_ADVERTISE", "LANTERN_STALL_LIMIT",
+    ),
     "lantern_recovery": ("LANTERN_RECOVERY_INTERVAL",),
 }  # fmt: skip
 """Settings that mean something to one service only: the others would warn that they do not know them."""

@@ -260,3 +260,23 @@ class SettleSideEffectResponse(_message.Message):
     SIDE_EFFECT_FIELD_NUMBER: _ClassVar[int]
     side_effect: SideEffect
     def __init__(self, side_effect: _Optional[_Union[SideEffect, _Mapping]] = ...) -> None: ...
+
+class KeepSessionRequest(_message.Message):
+    __slots__ = ("worker_id", "session_number", "ping")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    session_number: int
+    ping: int
+    def __init__(self, worker_id: _Optional[str] = ..., session_number: _Optional[int] = ..., ping: _Optional[int] = ...) -> None: ...
+
+class KeepSessionResponse(_message.Message):
+    __slots__ = ("pong", "session_number", "current")
+    PONG_FIELD_NUMBER: _ClassVar[int]
+    SESSION_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_FIELD_NUMBER: _ClassVar[int]
+    pong: int
+    session_number: int
+    current: bool
+    def __init__(self, pong: _Optional[int] = ..., session_number: _Optional[int] = ..., current: _Optional[bool] = ...) -> None: ...

@@ -46,6 +46,11 @@ class JournalWorkerServiceStub:
                 request_serializer=lantern_dot_api_dot_journal_dot_v1_dot_worker__service__pb2.SessionRequest.SerializeToString,
                 response_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_worker__service__pb2.SessionResponse.FromString,
                 _registered_method=True)
+        self.KeepSession = channel.stream_stream(
+                '/lantern.api.journal.v1.JournalWorkerService/KeepSession',
+                request_serializer=lantern_dot_api_dot_journal_dot_v1_dot_worker__service__pb2.KeepSessionRequest.SerializeToString,
+                response_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_worker__service__pb2.KeepSessionResponse.FromString,
+                _registered_method=True)
         self.AppendEvents = channel.unary_unary(
                 '/lantern.api.journal.v1.JournalWorkerService/AppendEvents',
                 request_serializer=lantern_dot_api_dot_journal_dot_v1_dot_worker__service__pb2.AppendEventsRequest.SerializeToString,
@@ -91,7 +96,16 @@ class JournalWorkerServiceServicer:
     def Session(self, request_iterator, context):
         """One per worker process, for its life. The first message attaches; then appends go in, results come back, and a ping
         a second keeps every lease of the worker. A closed stream expires them after 250 ms unless the worker re-attaches;
-        a silent one after 10 s.
+        a silent one after 10 s, in which neither the stream nor KeepSession was heard.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def KeepSession(self, request_iterator, context):
+        """Keeps a worker's session known while its own loop cannot speak: pings from a helper process of the worker, to any
+        journal process. A ping counts as hearing the session of that number; it never opens or closes one. A number that
+        is not the open session's is answered as such, and the stream stays for the next one. Idempotent by nature.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -152,6 +166,11 @@ def add_JournalWorkerServiceServicer_to_server(servicer, server):
                     servicer.Session,
                     request_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_worker__service__pb2.SessionRequest.FromString,
                     response_serializer=lantern_dot_api_dot_journal_dot_v1_dot_worker__service__pb2.SessionResponse.SerializeToString,
+            ),
+            'KeepSession': grpc.stream_stream_rpc_method_handler(
+                    servicer.KeepSession,
+                    request_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_worker__service__pb2.KeepSessionRequest.FromString,
+                    response_serializer=lantern_dot_api_dot_journal_dot_v1_dot_worker__service__pb2.KeepSessionResponse.SerializeToString,
             ),
             'AppendEvents': grpc.unary_unary_rpc_method_handler(
                     servicer.AppendEvents,
@@ -218,6 +237,33 @@ class JournalWorkerService:
             '/lantern.api.journal.v1.JournalWorkerService/Session',
             lantern_dot_api_dot_journal_dot_v1_dot_worker__service__pb2.SessionRequest.SerializeToString,
             lantern_dot_api_dot_journal_dot_v1_dot_worker__service__pb2.SessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def KeepSession(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/lantern.api.journal.v1.JournalWorkerService/KeepSession',
+            lantern_dot_api_dot_journal_dot_v1_dot_worker__service__pb2.KeepSessionRequest.SerializeToString,
+            lantern_dot_api_dot_journal_dot_v1_dot_worker__service__pb2.KeepSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

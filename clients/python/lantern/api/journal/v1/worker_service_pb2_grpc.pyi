@@ -43,7 +43,12 @@ class JournalWorkerServiceStub:
     Session: _grpc.StreamStreamMultiCallable[_worker_service_pb2.SessionRequest, _worker_service_pb2.SessionResponse]
     """One per worker process, for its life. The first message attaches; then appends go in, results come back, and a ping
     a second keeps every lease of the worker. A closed stream expires them after 250 ms unless the worker re-attaches;
-    a silent one after 10 s.
+    a silent one after 10 s, in which neither the stream nor KeepSession was heard.
+    """
+    KeepSession: _grpc.StreamStreamMultiCallable[_worker_service_pb2.KeepSessionRequest, _worker_service_pb2.KeepSessionResponse]
+    """Keeps a worker's session known while its own loop cannot speak: pings from a helper process of the worker, to any
+    journal process. A ping counts as hearing the session of that number; it never opens or closes one. A number that
+    is not the open session's is answered as such, and the stream stays for the next one. Idempotent by nature.
     """
     AppendEvents: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.AppendEventsRequest, _worker_service_pb2.AppendEventsResponse]
     """Appends to one run outside a session. Same rules; a refusal is the RPC's status."""
@@ -83,7 +88,12 @@ class JournalWorkerServiceAsyncStub(JournalWorkerServiceStub):
     Session: _aio.StreamStreamMultiCallable[_worker_service_pb2.SessionRequest, _worker_service_pb2.SessionResponse]  # type: ignore[assignment]
     """One per worker process, for its life. The first message attaches; then appends go in, results come back, and a ping
     a second keeps every lease of the worker. A closed stream expires them after 250 ms unless the worker re-attaches;
-    a silent one after 10 s.
+    a silent one after 10 s, in which neither the stream nor KeepSession was heard.
+    """
+    KeepSession: _aio.StreamStreamMultiCallable[_worker_service_pb2.KeepSessionRequest, _worker_service_pb2.KeepSessionResponse]  # type: ignore[assignment]
+    """Keeps a worker's session known while its own loop cannot speak: pings from a helper process of the worker, to any
+    journal process. A ping counts as hearing the session of that number; it never opens or closes one. A number that
+    is not the open session's is answered as such, and the stream stays for the next one. Idempotent by nature.
     """
     AppendEvents: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.AppendEventsRequest, _worker_service_pb2.AppendEventsResponse]  # type: ignore[assignment]
     """Appends to one run outside a session. Same rules; a refusal is the RPC's status."""
@@ -126,7 +136,18 @@ class JournalWorkerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_worker_service_pb2.SessionResponse], _abc.AsyncIterator[_worker_service_pb2.SessionResponse]]:
         """One per worker process, for its life. The first message attaches; then appends go in, results come back, and a ping
         a second keeps every lease of the worker. A closed stream expires them after 250 ms unless the worker re-attaches;
-        a silent one after 10 s.
+        a silent one after 10 s, in which neither the stream nor KeepSession was heard.
+        """
+
+    @_abc_1.abstractmethod
+    def KeepSession(
+        self,
+        request_iterator: _MaybeAsyncIterator[_worker_service_pb2.KeepSessionRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_worker_service_pb2.KeepSessionResponse], _abc.AsyncIterator[_worker_service_pb2.KeepSessionResponse]]:
+        """Keeps a worker's session known while its own loop cannot speak: pings from a helper process of the worker, to any
+        journal process. A ping counts as hearing the session of that number; it never opens or closes one. A number that
+        is not the open session's is answered as such, and the stream stays for the next one. Idempotent by nature.
         """
 
     @_abc_1.abstractmethod
