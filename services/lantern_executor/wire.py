@@ -151,22 +151,18 @@ def to_opened(message: worker_pb.OpenRunResponse) -> OpenedRun:
     )
 
 
-def from_append(append_id: int, append: Append) -> worker_pb.Append:
-    """An append."""
-    return worker_pb.Append(
+def add_append(message: worker_pb.SessionRequest, append_id: int, append: Append) -> None:
+    """Adds an append to a message. Where that fails, a part of it may stand there."""
+    added = message.appends.add(
         append_id=append_id,
         run_id=append.run_id,
         epoch=append.epoch,
         first_seq=append.first_seq,
         previous_digest=append.previous_digest,
-        events=[
-            worker_pb.NewEvent(
-                kind=event.kind, step_id=event.step_id, attempt=event.attempt, payload=event.payload, salt=event.salt
-            )
-            for event in append.events
-        ],
         consumed_inbox_number=append.consumed_inbox_number,
     )
+    for kind, salt, step_id, attempt, payload in append.events:
+        added.events.add(kind=kind, step_id=step_id, attempt=attempt, payload=payload, salt=salt)
 
 
 def from_hand_back(cause: HandBack) -> worker_pb.ReleaseLeaseRequest.Cause:

@@ -9,6 +9,7 @@ from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import recovery_service_pb2 as recovery_pb
 from lantern.api.journal.v1 import run_pb2
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
+from lantern_journal.domain.appends import Append
 from lantern_journal.domain.run_state import INBOX_CONSUMERS
 from lantern_kernel import json_bytes, kinds, names, payloads, reasons
 from lantern_kernel.bounds import (
@@ -21,6 +22,7 @@ from lantern_kernel.bounds import (
 )
 from lantern_kernel.chain import DIGEST_BYTES, SALT_BYTES
 from lantern_kernel.errors import InvalidField, LanternError
+from lantern_kernel.event import NewEvent
 
 ORPHANS_DEFAULT = 20
 CAPACITY_MAX = 1_000_000
@@ -138,40 +140,51 @@ def keep_session(request: worker_pb.KeepSessionRequest) -> None:
         raise InvalidField("ping", "pings are numbered from 1")
 
 
-def append(path: str, request: worker_pb.Append) -> None:
+def append(path: str, append: Append) -> None:
     """An append, at that path."""
-    names.check_run_id(f"{path}.run_id", request.run_id)
-    _between(f"{path}.epoch", request.epoch, 1, SEQ_MAX)
-    _between(f"{path}.first_seq", request.first_seq, 1, SEQ_MAX)
-    if len(request.previous_digest) != DIGEST_BYTES:
-        raise InvalidField(f"{path}.previous_digest", f"{len(request.previous_digest)} bytes, not {DIGEST_BYTES}")
-    count = len(request.events)
+    try:
+        _append(append)
+    except InvalidField as error:
+        raise error.below(path) from None
+
+
+def _append(append: Append) -> None:
+    names.check_run_id("run_id", append.run_id)
+    _between("epoch", append.epoch, 1, SEQ_MAX)
+    _between("first_seq", append.first_seq, 1, SEQ_MAX)
+    if len(append.previous_digest) != DIGEST_BYTES:
+        raise InvalidField("previous_digest", f"{len(append.previous_digest)} bytes, not {DIGEST_BYTES}")
+    count = len(append.events)
     if not 1 <= count <= EVENTS_PER_APPEND_MAX:
-        raise InvalidField(f"{path}.events", f"{count} events are not 1 to {EVENTS_PER_APPEND_MAX}")
-    if request.first_seq > SEQ_MAX - count:
-        raise InvalidField(f"{path}.first_seq", f"{request.first_seq} leaves no room for {count} events")
-    _between(f"{path}.consumed_inbox_number", request.consumed_inbox_number, 0, SEQ_MAX)
-    for index, event in enumerate(request.events):
-        _event(f"{path}.events[{index}]", event, is_last=index == count - 1)
+        raise InvalidField("events", f"{count} events are not 1 to {EVENTS_PER_APPEND_MAX}")
+    if append.first_seq > SEQ_MAX - count:
+        raise InvalidField("first_seq", f"{append.first_seq} leaves no room for {count} events")
+    _between("consumed_inbox_number", append.consumed_inbox_number, 0, SEQ_MAX)
+    index = 0
+    try:
+        for index, event in enumerate(append.events):
+            _event(event, is_last=index == count - 1)
+    except InvalidField as error:
+        raise error.below(f"events[{index}]") from None
 
 
-def _event(path: str, event: worker_pb.NewEvent, *, is_last: bool) -> None:
+def _event(event: NewEvent, *, is_last: bool) -> None:
     kind = event.kind
-    if not names.EVENT_KIND.fullmatch(kind):
-        raise InvalidField(f"{path}.kind", f"{kind[:64]!r} is no kind of event")
+    if kind not in kinds.KNOWN and not names.EVENT_KIND.fullmatch(kind):
+        raise InvalidField("kind", f"{kind[:64]!r} is no kind of event")
     if kind in kinds.JOURNAL_OWN:
-        raise InvalidField(f"{path}.kind", f"only the journal writes {kind}")
+        raise InvalidField("kind", f"only the journal writes {kind}")
     if kind in kinds.ENDS_DRIVE and not is_last:
-        raise InvalidField(f"{path}.kind", f"nothing may follow {kind}")
+        raise InvalidField("kind", f"nothing may follow {kind}")
     if event.step_id:
-        names.check_engine_id(f"{path}.step_id", event.step_id)
+        names.check_engine_id("step_id", event.step_id)
     if event.attempt < 0:
-        raise InvalidField(f"{path}.attempt", f"{event.attempt} is negative")
-    _size(f"{path}.payload", event.payload, EVENT_PAYLOAD_BYTES_MAX)
+        raise InvalidField("attempt", f"{event.attempt} is negative")
+    _size("payload", event.payload, EVENT_PAYLOAD_BYTES_MAX)
     if len(event.salt) != SALT_BYTES:
-        raise InvalidField(f"{path}.salt", f"{len(event.salt)} bytes, not {SALT_BYTES}")
+        raise InvalidField("salt", f"{len(event.salt)} bytes, not {SALT_BYTES}")
     if kind in kinds.ENDS_DRIVE or kind in INBOX_CONSUMERS:
-        _read_by_journal(f"{path}.payload", kind, event.payload)
+        _read_by_journal("payload", kind, event.payload)
 
 
 def _read_by_journal(path: str, kind: str, payload: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Between the protos and the journal's own values. Requests come in validated."""
+"""Between the protos and the journal's own values. Requests come in validated, but for appends, judged as values."""
 
 from collections.abc import Iterable
 
@@ -101,14 +101,7 @@ def append(request: worker_pb.Append) -> Append:
         first_seq=request.first_seq,
         previous_digest=request.previous_digest,
         events=tuple(
-            NewEvent(
-                kind=event.kind,
-                step_id=event.step_id,
-                attempt=event.attempt,
-                payload=event.payload,
-                salt=event.salt,
-            )
-            for event in request.events
+            NewEvent(event.kind, event.salt, event.step_id, event.attempt, event.payload) for event in request.events
         ),
         consumed_inbox_number=request.consumed_inbox_number,
         append_id=request.append_id,

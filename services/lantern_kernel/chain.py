@@ -27,7 +27,7 @@ def payload_digest(salt: bytes, payload: bytes) -> bytes:
 
 
 def event_digest(
-    *, run_id: str, seq: int, kind: str, step_id: str, attempt: int, epoch: int, payload_digest: bytes
+    run_id: str, seq: int, kind: str, step_id: str, attempt: int, epoch: int, payload_digest: bytes
 ) -> bytes:
     """The 32 bytes that name an event, without its time and its predecessor."""
     run, kind_bytes, step = run_id.encode(), kind.encode(), step_id.encode()

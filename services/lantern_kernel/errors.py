@@ -28,3 +28,8 @@ class InvalidField(LanternError):
 
     def __init__(self, field: str, message: str, *, reason: str = reasons.INVALID_FIELD, **details: str | int) -> None:
         super().__init__(reason, f"{field}: {message}", retry_after_s=None, field=field, **details)
+        self._field, self._what, self._facts = field, message, details
+
+    def below(self, path: str) -> "InvalidField":
+        """The same fault, its field seen from further out: what checks many values names no path until one is bad."""
+        return InvalidField(f"{path}.{self._field}", self._what, reason=self.reason, **self._facts)

@@ -305,17 +305,18 @@ class Session:
             if waiting.answer.done():
                 self._ready.popleft()
                 continue
-            if due[0] and size + waiting.append.size_bytes > MESSAGE_BYTES_MAX:
+            size += waiting.append.size_bytes
+            if due[0] and size > MESSAGE_BYTES_MAX:
                 break
             try:
-                message.appends.append(wire.from_append(waiting.append_id, waiting.append))
+                wire.add_append(message, waiting.append_id, waiting.append)
             except Exception as error:
                 # Only this one cannot be said, and never will be: the others go on.
+                del message.appends[due[0] :]
                 self._ready.popleft()
                 waiting.answer.set_exception(LanternError(reasons.INTERNAL, f"an append cannot be encoded: {error!r}"))
                 continue
             self._ready.popleft()
-            size += waiting.append.size_bytes
             stream.sent[waiting.append_id] = (waiting, due)
             due[0] += 1
         stream.messages += bool(due[0])

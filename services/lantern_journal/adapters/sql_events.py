@@ -5,15 +5,21 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from lantern_journal.adapters.postgres_arrays import byteas, int4s, int8s, texts
 from lantern_journal.adapters.schema import EVENT_COLUMNS, journal_events, runs
 from lantern_journal.domain import feed
 from lantern_journal.domain.appends import Head, Row, event_of, genesis, not_found, rows_of
 from lantern_kernel.event import Event, NewEvent
 
 _NAMES = ", ".join(EVENT_COLUMNS)
-_SQLITE_INSERT = f"INSERT INTO journal_events ({_NAMES}) VALUES ({', '.join('?' * len(EVENT_COLUMNS))})"
-_TYPES = ("text", "bigint", "text", "text", "int", "bigint", "bigint", "bytea", "bytea", "bytea", "bytea")
-_ARRAYS = ", ".join(f"%b::{kind}[]" for kind in _TYPES)
+SQLITE_INSERT = f"INSERT INTO journal_events ({_NAMES}) VALUES ({', '.join('?' * len(EVENT_COLUMNS))})"
+_COLUMNS = (
+    *(("text", texts), ("bigint", int8s), ("text", texts), ("text", texts), ("int", int4s), ("bigint", int8s)),
+    *(("bigint", int8s), ("bytea", byteas), ("bytea", byteas), ("bytea", byteas), ("bytea", byteas)),
+)
+"""Of each column of EVENT_COLUMNS the type on PostgreSQL, and what makes an array of its values."""
+
+_ARRAYS = ", ".join(f"%b::{kind}[]" for kind, _ in _COLUMNS)
 POSTGRES_INSERT = (
     "WITH feed AS (INSERT INTO journal_feed (xid, time_us, entries)"
     " VALUES (pg_current_xact_id()::text::bigint, %b::bigint, %b::bytea))"
@@ -21,7 +27,7 @@ POSTGRES_INSERT = (
 )
 """One statement for any number of rows and their entries in the feed, so that one prepared plan serves all groups."""
 
-_SQLITE_FEED = "INSERT INTO journal_feed (xid, time_us, entries) VALUES (0, ?, ?)"
+SQLITE_FEED = "INSERT INTO journal_feed (xid, time_us, entries) VALUES (0, ?, ?)"
 
 POSTGRES_HEADS = (
     "SELECT r.run_id, e.seq, e.digest, e.hash, e.epoch, e.time_us, e.kind FROM unnest(%b::text[]) AS r(run_id) "
@@ -53,17 +59,19 @@ def insert_rows(connection: sa.Connection, rows: Sequence[Row]) -> None:
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(POSTGRES_INSERT, tuple(insert_parameters(rows)))
     else:
-        connection.exec_driver_sql(_SQLITE_INSERT, [tuple(row) for row in rows])
-        connection.exec_driver_sql(_SQLITE_FEED, tuple(_feed_values(rows)))
+        connection.exec_driver_sql(SQLITE_INSERT, list(rows))
+        connection.exec_driver_sql(SQLITE_FEED, feed_values(rows))
 
 
 def insert_parameters(rows: Sequence[Row]) -> list[object]:
-    """What POSTGRES_INSERT takes: the feed row's values, then one list per column."""
-    return [*_feed_values(rows), *(list(column) for column in zip(*rows, strict=True))]
+    """What POSTGRES_INSERT takes: the feed row's values, then one array per column."""
+    columns = zip(*rows, strict=True)
+    return [*feed_values(rows), *(array(column) for (_, array), column in zip(_COLUMNS, columns, strict=True))]
 
 
-def _feed_values(rows: Sequence[Row]) -> tuple[int, bytes]:
-    return max(row.time_us for row in rows), feed.pack(feed.entries_of(rows))
+def feed_values(rows: Sequence[Row]) -> tuple[int, bytes]:
+    """Time and entries of the feed row of these rows."""
+    return max([row.time_us for row in rows]), feed.pack(feed.entries_of(rows))
 
 
 _HEAD = sa.select(*(journal_events.c[name] for name in ("seq", "digest", "hash", "epoch", "time_us", "kind")))

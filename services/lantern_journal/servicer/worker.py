@@ -99,12 +99,12 @@ class WorkerServicer(worker_service_pb2_grpc.JournalWorkerServiceServicer):
         if request.ping:
             outbox.add_pong(request.ping)
         for index, raw in enumerate(request.appends):
-            try:
-                validate.append(f"appends[{index}]", raw)
-            except LanternError as error:
-                outbox.refuse(raw.append_id, error)
-                continue
             append = wire.append(raw)
+            try:
+                validate.append(f"appends[{index}]", append)
+            except LanternError as error:
+                outbox.refuse(append.append_id, error)
+                continue
             outbox.sent(append)
             self._committer.submit(append, outbox.add_result)
 
@@ -120,8 +120,9 @@ class WorkerServicer(worker_service_pb2_grpc.JournalWorkerServiceServicer):
 
     async def AppendEvents(self, request: pb.AppendEventsRequest, context: Any) -> pb.AppendEventsResponse:
         """Appends to one run outside a session."""
-        validate.append("append", request.append)
-        return pb.AppendEventsResponse(last_seq=await self._committer.append(wire.append(request.append)))
+        append = wire.append(request.append)
+        validate.append("append", append)
+        return pb.AppendEventsResponse(last_seq=await self._committer.append(append))
 
     async def OpenRun(self, request: pb.OpenRunRequest, context: Any) -> pb.OpenRunResponse:
         """Takes up a run whose lease was granted to this worker."""

@@ -12,7 +12,7 @@ from google.protobuf import duration_pb2
 from lantern.api.journal.v1 import journal_service_pb2 as jp
 from lantern.api.journal.v1 import recovery_service_pb2 as rp
 from lantern.api.journal.v1 import worker_service_pb2 as wp
-from lantern_journal import validate
+from lantern_journal import validate, wire
 from lantern_journal.servicer.streams import number_of, page_token, position_of
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
@@ -61,7 +61,7 @@ def offer(**changes: Any) -> wp.AgentOffer:
 
 
 def judged(request: wp.Append) -> None:
-    validate.append("appends[3]", request)
+    validate.append("appends[3]", wire.append(request))
 
 
 def spoiled(kind: str, payload: bytes) -> wp.Append:
