@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from lantern_journal.domain.appends import Head, Row
+from lantern_journal.domain.feed import FeedFilter, FeedPage
+from lantern_journal.domain.feed_cursor import Cursor, Snapshot
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import (
     Agent,
@@ -228,4 +230,27 @@ class Store(Protocol):
 
         Harmless where they are there already or another journal makes them. Tried once.
         """
+        ...
+
+    async def begin_feed(self, *, at_beginning: bool) -> Cursor:
+        """A cursor of the feed before everything that is still there, or after everything that is there now."""
+        ...
+
+    async def read_feed(self, cursor: Cursor, wanted: FeedFilter, until: Snapshot | None = None) -> FeedPage:
+        """The page after a cursor, of bounded size; where it begins a round, up to `until` if that is later.
+
+        FEED_CURSOR_INVALID, FEED_CURSOR_EXPIRED.
+        """
+        ...
+
+    async def trim_feed(self, before_us: int, most: int) -> int:
+        """Drops the oldest rows of the feed that are older than a time, at most so many; how many."""
+        ...
+
+    async def feed_consumer(self, name: str) -> str:
+        """The cursor that a consumer has committed; empty where it has not yet."""
+        ...
+
+    async def commit_feed_consumer(self, name: str, before: str, after: str) -> None:
+        """Moves a consumer's cursor from `before` (empty: it has none) to `after`. FEED_CURSOR_MOVED."""
         ...

@@ -9,9 +9,20 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_effects, sql_events, sql_leases, sql_parks, sql_runs, sql_sessions, sql_starts
+from lantern_journal.adapters import (
+    sql_effects,
+    sql_events,
+    sql_feed,
+    sql_leases,
+    sql_parks,
+    sql_runs,
+    sql_sessions,
+    sql_starts,
+)
 from lantern_journal.adapters.sql_events import Transaction
 from lantern_journal.domain.appends import Head, Row
+from lantern_journal.domain.feed import FeedFilter, FeedPage
+from lantern_journal.domain.feed_cursor import Cursor, Snapshot
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import (
     Agent,
@@ -72,6 +83,7 @@ class SqlStore(abc.ABC):
     """See `lantern_journal.ports.Store`."""
 
     generation: int = 1
+    _feed_database: tuple[int, int | None] = (0, None)
 
     @abc.abstractmethod
     async def _transact(self, function: Callable[[Transaction], T]) -> T:
@@ -234,3 +246,35 @@ class SqlStore(abc.ABC):
         """See Store; here there are none."""
         del ahead
         return []
+
+    async def begin_feed(self, *, at_beginning: bool) -> Cursor:
+        """See Store."""
+        of_database = await self._database_id()
+        return await self._read(
+            lambda connection: sql_feed.begin_feed(connection, of_database, at_beginning=at_beginning)
+        )
+
+    async def read_feed(self, cursor: Cursor, wanted: FeedFilter, until: Snapshot | None = None) -> FeedPage:
+        """See Store."""
+        return await self._read(sql_feed.read_feed, await self._database_id(), cursor, wanted, until)
+
+    async def _database_id(self) -> int:
+        generation, known = self._feed_database
+        if known is None or generation != self.generation:
+            # After an outage it may be another one.
+            generation = self.generation
+            known = await self._read(sql_feed.database_id)
+            self._feed_database = generation, known
+        return known
+
+    async def trim_feed(self, before_us: int, most: int) -> int:
+        """See Store."""
+        return await self._write(sql_feed.trim_feed, before_us, most)
+
+    async def feed_consumer(self, name: str) -> str:
+        """See Store."""
+        return await self._read(sql_feed.feed_consumer, name)
+
+    async def commit_feed_consumer(self, name: str, before: str, after: str) -> None:
+        """See Store."""
+        await self._write(sql_feed.commit_feed_consumer, name, before, after)
