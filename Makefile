@@ -31,6 +31,11 @@ setup: $(STAMP) ## Create .venv with the pinned packages
 postgres:
 	@deploy/postgres/ensure.sh
 
+# strace, by which the fault suite lets syncs fail.
+.PHONY: strace
+strace:
+	@tests/faults/ensure.sh
+
 .PHONY: demo
 demo: $(STAMP) ## An order survives kill -9 of its executor, on SQLite (DB=postgres: on PostgreSQL)
 	@if [ "$(DB)" = postgres ]; then deploy/postgres/ensure.sh; fi
@@ -51,6 +56,7 @@ test-vectors: ## Byte formats against protos/vectors
 test-integration: ## Real services, real databases
 test-acceptance: ## Separate processes, kill -9, resume
 test-faults: ## Databases, journals and workers killed, cut off and starved under load (LANTERN_TEST_FAULTS=0.2 for a quick look)
+test-faults: strace
 $(addprefix test-,$(TIERS)): test-%: $(STAMP) postgres
 	$(PYTEST) tests/$*
 

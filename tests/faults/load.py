@@ -87,11 +87,16 @@ class Driver:
         )
         addresses = JournalAddresses([address])
         self.session = Session(addresses, identity)
-        self._promises = promises
-        channel = channels.connect(address)
+        self.promises = promises
+        self._channel = channel = channels.connect(address)
         self.journal = GrpcJournal(JournalProcesses(addresses, lambda _: channel), self.session)
-        self._runs = journal_grpc.JournalServiceStub(channel)
-        self._recovery = recovery_grpc.JournalRecoveryServiceStub(channel)
+        self.runs = journal_grpc.JournalServiceStub(channel)
+        self.recovery = recovery_grpc.JournalRecoveryServiceStub(channel)
+
+    async def close(self) -> None:
+        """Ends session and channel."""
+        await self.session.close()
+        await self._channel.close()
 
     async def one_run(self, name: str, chance: random.Random) -> None:
         """A run from its start to its end."""
@@ -106,7 +111,7 @@ class Driver:
         )
         created = await persist(lambda: self.journal.create_run(request, with_lease=True))
         run_id, epoch = created.run.run_id, created.epoch
-        self._promises.note("run", run_id, name)
+        self.promises.note("run", run_id, name)
         if epoch:
             tail = Tail(run_id, epoch, created.events[-1])
         else:
@@ -123,18 +128,18 @@ class Driver:
                 tail, epoch = await self._hand_over(run_id, epoch)
         end = NewEvent(kind=kinds.RUN_SUCCEEDED, payload=payloads.pack({}, b"[1]"), salt=os.urandom(16))
         await self._append(tail, [end], consumed)
-        self._promises.note("ended", run_id, tail.seq)
+        self.promises.note("ended", run_id, tail.seq)
 
     async def _append(self, tail: Tail, events: Sequence[NewEvent], consumed: int) -> None:
         append = tail.append(events, consumed)
         await self.session.append(append)
-        self._promises.appended(append)
+        self.promises.appended(append)
         tail.moved_by(append)
 
     async def _signal(self, tail: Tail, run_id: str) -> int:
         request = journal_pb.SendToRunRequest(request_id=f"{run_id}.s", run_id=run_id, kind="signal", name="go")
-        sent = await persist(lambda: self._runs.SendToRun(request, timeout=RPC_S))
-        self._promises.note("entry", run_id, sent.number, request.request_id)
+        sent = await persist(lambda: self.runs.SendToRun(request, timeout=RPC_S))
+        self.promises.note("entry", run_id, sent.number, request.request_id)
         taken = payloads.pack({"number": sent.number, "name": "go"}, b"null")
         event = NewEvent(kind=kinds.SIGNAL_RECEIVED, step_id="go", payload=taken, salt=os.urandom(16))
         await self._append(tail, [event], sent.number)
@@ -153,14 +158,14 @@ class Driver:
         nonce = os.urandom(16)
         claim = await persist(lambda: self.journal.claim_side_effect(context, "mail", nonce))
         if not claim.claimed:
-            self._promises.refusals.append(f"{run_id}: its own claim is told to be another's")
-        self._promises.note("claim", context.key, nonce.hex())
+            self.promises.refusals.append(f"{run_id}: its own claim is told to be another's")
+        self.promises.note("claim", context.key, nonce.hex())
         await persist(lambda: self.journal.settle_side_effect(context, delivered=True, result=b'"ok"'))
-        self._promises.note("settled", context.key)
+        self.promises.note("settled", context.key)
 
     async def _hand_over(self, run_id: str, epoch: int) -> tuple[Tail, int]:
         await persist(lambda: self.journal.release_lease(run_id, epoch, HandBack.DRAIN))
-        self._promises.note("released", run_id, epoch)
+        self.promises.note("released", run_id, epoch)
         return await self._take(run_id)
 
     async def _take(self, run_id: str) -> tuple[Tail, int]:
@@ -173,15 +178,15 @@ class Driver:
                 ),
                 reason="upgrade",
             )
-            granted = await persist(lambda request=request: self._recovery.AcquireLease(request, timeout=RPC_S))
+            granted = await persist(lambda request=request: self.recovery.AcquireLease(request, timeout=RPC_S))
             if not granted.acquired:
                 await asyncio.sleep(PAUSE_S)  # an unopened grant of ours whose answer was lost must expire first
                 continue
-            self._promises.note("granted", run_id, granted.epoch)
+            self.promises.note("granted", run_id, granted.epoch)
             try:
                 opened = await self.journal.open_run(run_id, granted.epoch)
             except LanternError as error:
-                self._promises.counts[f"open: {error.reason}"] += 1
+                self.promises.counts[f"open: {error.reason}"] += 1
                 continue  # the database was away for longer than a grant lasts
             last: Event = opened.events[-1]
             return Tail(run_id, granted.epoch, last), granted.epoch
@@ -250,7 +255,7 @@ async def main() -> None:
     )
     for driver in drivers:
         with contextlib.suppress(Exception):
-            await driver.session.close()
+            await driver.close()
 
 
 if __name__ == "__main__":
