@@ -4,6 +4,7 @@ Method: the Store port is driven directly. Where two transactions meet, the seco
 point in question, on a connection of its own that does not wait.
 """
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -28,7 +29,7 @@ from journal_kit import (
 from sqlalchemy import exc
 
 from lantern_journal.adapters import sql_leases, sql_runs, sql_sessions, sql_starts
-from lantern_journal.adapters.engines import postgres_sync_engine
+from lantern_journal.adapters.engines import IDLE_IN_TRANSACTION_S, postgres_engine, postgres_sync_engine
 from lantern_journal.adapters.schema import run_locks, worker_sessions
 from lantern_journal.adapters.sql_events import Transaction
 from lantern_journal.adapters.sql_store import SqlStore
@@ -274,3 +275,22 @@ async def test_a_session_that_was_followed_is_gone(store: Store) -> None:
     assert (tended.closed, tended.gone) == ((), (("w1", 1), ("w2", 1)))
     await store.close_session("w1", second.session_number)
     assert not await store.is_open_session("w1", second.session_number)
+
+
+@ON_POSTGRES
+async def test_a_journal_that_stands_still_in_a_transaction_holds_nobody_up_for_long(
+    store: Store, postgres_url: str
+) -> None:
+    await attach(store)
+    still = postgres_engine(postgres_url)
+    try:
+        async with still.connect() as connection:
+            await connection.execute(sa.select(worker_sessions).with_for_update())
+            async with asyncio.timeout(IDLE_IN_TRANSACTION_S + 4):
+                target = await attach(store)
+            assert target.session_number == 2
+            with pytest.raises(exc.DBAPIError, match="idle-in-transaction"):
+                await connection.execute(sa.select(worker_sessions))
+            await connection.invalidate()
+    finally:
+        await still.dispose()

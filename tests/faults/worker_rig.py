@@ -123,8 +123,13 @@ class WorkerRig:
 
     def effects(self, run_id: str, what: str = "begin", step_id: str = "") -> list[Effect]:
         """What a run's steps did, in order."""
+        found = self.all_effects(what)
+        return [each for each in found if each.run_id == run_id and step_id in ("", each.step_id)]
+
+    def all_effects(self, what: str = "begin") -> list[Effect]:
+        """What the steps of all runs did, in order."""
         found = [Effect(**json.loads(line)) for line in self.ledger.read_text().splitlines()]
-        return [each for each in found if each.run_id == run_id and each.what == what and step_id in ("", each.step_id)]
+        return [each for each in found if each.what == what]
 
     def await_effect(self, run_id: str, step_id: str, what: str = "begin", epoch: int = 1) -> Effect:
         """Waits until a step has begun (or ended) under an epoch."""

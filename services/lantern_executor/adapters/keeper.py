@@ -34,7 +34,9 @@ PINGS_PER_SILENCE = 10
 TRIES_PER_SILENCE = 4
 """A ping that is not answered within this share of the journal's patience goes to the next process."""
 
-RECONNECT_S = 0.2
+RECONNECT_S_MIN = 0.1
+RECONNECT_S_MAX = 1.0
+FAILURES_COUNTED = 100
 NOTABLE_SILENCE_S = 5.0
 READ_BYTES = 65_536
 
@@ -50,6 +52,7 @@ class Keeper:
         self._news = asyncio.Event()  # a session or an address that is not the last one
         self._pings = itertools.count(1)
         self._unknown = 0  # the session that the journal knows no more
+        self._failures = 0  # since the last answer
         self._noted = ""  # what was logged of the parent's present silence
 
     async def run(self) -> None:
@@ -58,21 +61,23 @@ class Keeper:
         os.set_blocking(self._reports, False)
         asyncio.get_running_loop().add_reader(self._orders, self._read)
         await self._news.wait()
-        tried = 0
+        at = 0
         while True:
-            order = self._present()
-            address = order.addresses[tried % len(order.addresses)]
+            addresses = self._present().addresses
+            address = addresses[at % len(addresses)]
             try:
                 await self._speak(address)
-                tried = 0  # the executor has gone to another one: so do we
+                at = 0  # the executor has gone to another one: so do we
                 continue
             except asyncio.CancelledError:
                 cause = "the call was cancelled"  # by grpc.aio, which tells a lost connection so at times
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError, LanternError) as error:
                 cause = error.code().name if isinstance(error, grpc.aio.AioRpcError) else repr(error)
-            log.info("no answer", extra={"action": "keeper_unanswered", "address": address, "cause": cause})
-            tried += 1
-            await asyncio.sleep(RECONNECT_S)
+            if self._failures < len(addresses):  # once for each, not as long as it lasts
+                log.info("no answer", extra={"action": "keeper_unanswered", "address": address, "cause": cause})
+            await asyncio.sleep(min(RECONNECT_S_MIN * 2 ** (self._failures // len(addresses)), RECONNECT_S_MAX))
+            self._failures = min(self._failures + 1, FAILURES_COUNTED)
+            at += 1
 
     def _present(self) -> Order:
         assert self._order is not None, "run waits for the first one"
@@ -128,6 +133,7 @@ class Keeper:
             answer = await call.read()
         if not isinstance(answer, pb.KeepSessionResponse):
             raise LanternError(reasons.UNAVAILABLE, "the journal ended the stream")
+        self._failures = 0
         if not answer.current:
             self._unknown = answer.session_number
         self._report(

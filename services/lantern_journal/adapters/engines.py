@@ -16,11 +16,16 @@ from lantern_kernel.errors import InvalidField, LanternError
 
 POOL_CONNECTIONS = 8
 CONNECT_TIMEOUT_S = 5
-_POSTGRES_OPTIONS = "-c lock_timeout=5s -c statement_timeout=30s -c idle_in_transaction_session_timeout=30s"
+_POSTGRES_OPTIONS = "-c lock_timeout=5s -c statement_timeout=30s -c idle_in_transaction_session_timeout="
+IDLE_IN_TRANSACTION_S = 4
+"""A journal process that stands still within a transaction keeps its locks for no longer: shorter than lock_timeout, so
+that the others wait for it and need not try again."""
+
+MIGRATION_IDLE_S = 30
 POSTGRES_CONNECT: dict[str, Any] = {
     "connect_timeout": CONNECT_TIMEOUT_S,
     "application_name": f"lantern-journal/{REVISION}",
-    "options": _POSTGRES_OPTIONS,
+    "options": f"{_POSTGRES_OPTIONS}{MIGRATION_IDLE_S}s",
     # A server that vanished without a word is noticed.
     "keepalives_idle": 5,
     "keepalives_interval": 2,
@@ -58,7 +63,11 @@ def postgres_engine(url: str) -> AsyncEngine:
         pool_size=POOL_CONNECTIONS,
         max_overflow=0,
         pool_timeout=CONNECT_TIMEOUT_S,
-        connect_args={**POSTGRES_CONNECT, "prepare_threshold": 1},
+        connect_args={
+            **POSTGRES_CONNECT,
+            "options": f"{_POSTGRES_OPTIONS}{IDLE_IN_TRANSACTION_S}s",
+            "prepare_threshold": 1,
+        },
     )
 
 
