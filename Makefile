@@ -61,8 +61,23 @@ $(addprefix test-,$(TIERS)): test-%: $(STAMP) postgres
 	$(PYTEST) tests/$*
 
 .PHONY: bench
-bench: $(STAMP) ## Benchmarks, one JSON object a line
-	@for file in tests/bench/bench_*.py; do $(BIN)/python $$file; done
+bench: $(STAMP) postgres ## Benchmarks in a few minutes, one JSON object a line
+	@for file in $(filter-out %/bench_journal.py,$(wildcard tests/bench/bench_*.py)); do $(BIN)/python $$file; done
+	@$(BIN)/python tests/bench/bench_journal.py --quick
+
+.PHONY: bench-journal
+REFERENCE ?=
+ABLATION ?=
+QUICK ?=
+SIZES ?=
+RUNS ?=
+ROUNDS ?=
+DATABASE ?=
+bench-journal: $(STAMP) postgres ## The journal with up to 10 million events (options: docs/guides/benchmarks.md)
+	@$(BIN)/python tests/bench/bench_journal.py $(if $(REFERENCE),--reference "$(REFERENCE)") \
+		$(if $(ABLATION),--ablation) $(if $(QUICK),--quick) $(if $(SIZES),--sizes $(SIZES)) \
+		$(if $(RUNS),--runs $(RUNS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS)) \
+		$(if $(DATABASE),--database $(DATABASE))
 
 .PHONY: up
 up: $(STAMP) ## Start all services in the background (state in .lantern; MODULE=... loads workflows, DB=postgres)
