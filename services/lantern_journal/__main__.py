@@ -9,7 +9,12 @@ import sys
 
 import uvloop
 
-from lantern.api.journal.v1 import journal_service_pb2_grpc, recovery_service_pb2_grpc, worker_service_pb2_grpc
+from lantern.api.journal.v1 import (
+    feed_service_pb2_grpc,
+    journal_service_pb2_grpc,
+    recovery_service_pb2_grpc,
+    worker_service_pb2_grpc,
+)
 from lantern_journal.adapters import migrate
 from lantern_journal.adapters.clock import CarriedClock
 from lantern_journal.adapters.engines import sqlite_path
@@ -18,11 +23,13 @@ from lantern_journal.adapters.sources import SystemSources
 from lantern_journal.adapters.sqlite import SqliteStore
 from lantern_journal.application.announcements import DueTimer, Hub, Relay
 from lantern_journal.application.committer import GroupCommitter
+from lantern_journal.application.feed import Feed, FeedTrimmer
 from lantern_journal.application.housekeeping import Housekeeping
 from lantern_journal.application.leases import Leases
 from lantern_journal.application.runs import Runs
 from lantern_journal.application.sessions import Sessions
 from lantern_journal.ports import Disconnected, Store
+from lantern_journal.servicer.feed import FeedServicer
 from lantern_journal.servicer.journal import JournalServicer
 from lantern_journal.servicer.recovery import RecoveryServicer
 from lantern_journal.servicer.streams import OpenStreams
@@ -56,10 +63,7 @@ async def serve(settings: Settings) -> None:
         if path is None
         else await SqliteStore.open(path, clock, migrate=settings.migrate)
     )
-    try:
-        clock.calibrate(await store.ping())
-    except Disconnected as error:
-        raise LanternError(reasons.UNAVAILABLE, f"the database was lost at start: {error}") from None
+    await _set_clock(clock, store)
     hub, streams = Hub(), OpenStreams()
     sessions = Sessions(store, clock, hub, settings.limits, grace_s=settings.session_grace_s)
     committer = GroupCommitter(store, clock, hub)
@@ -68,11 +72,15 @@ async def serve(settings: Settings) -> None:
     journal = JournalServicer(runs, store, streams)
     worker = WorkerServicer(sessions, committer, leases, store, clock, streams)
     recovery = RecoveryServicer(leases, hub, streams)
+    feed = FeedServicer(Feed(store, clock, hub), streams)
     server = Server(
         settings.listen,
         {
             f"{PACKAGE}.JournalService": lambda to: journal_service_pb2_grpc.add_JournalServiceServicer_to_server(
                 journal, to
+            ),
+            f"{PACKAGE}.JournalFeedService": lambda to: feed_service_pb2_grpc.add_JournalFeedServiceServicer_to_server(
+                feed, to
             ),
             f"{PACKAGE}.JournalWorkerService": lambda to: (
                 worker_service_pb2_grpc.add_JournalWorkerServiceServicer_to_server(worker, to)
@@ -86,14 +94,14 @@ async def serve(settings: Settings) -> None:
     housekeeping = Housekeeping(store)
     # Before the first append: a week whose events have begun to fill the default partition stays there.
     await housekeeping.tidy()
+    trimmer = FeedTrimmer(store, clock, int(settings.feed_retention_s * 1e6))
     tasks = [
         asyncio.create_task(sessions.run(), name="sessions"),
         asyncio.create_task(DueTimer(store, clock, hub).run(), name="due timer"),
         asyncio.create_task(housekeeping.run(), name="housekeeping"),
+        asyncio.create_task(trimmer.run(), name="feed trimmer"),
+        *(_among_others(store, clock, hub) if store.is_shared else ()),
     ]
-    if store.is_shared:
-        tasks.append(asyncio.create_task(Relay(store, hub).run(), name="relay"))
-        tasks.append(asyncio.create_task(_calibrate(clock, store), name="clock"))
     await server.start()
     # What stands now stands for ever: the collector need not walk it again and again.
     gc.collect()
@@ -114,6 +122,21 @@ async def serve(settings: Settings) -> None:
         await store.close()
 
     await run_until_signal(server.address, drain, tasks)
+
+
+async def _set_clock(clock: CarriedClock, store: Store) -> None:
+    try:
+        clock.calibrate(await store.ping())
+    except Disconnected as error:
+        raise LanternError(reasons.UNAVAILABLE, f"the database was lost at start: {error}") from None
+
+
+def _among_others(store: Store, clock: CarriedClock, hub: Hub) -> list[asyncio.Task[None]]:
+    """What only a journal does that shares its database with others."""
+    return [
+        asyncio.create_task(Relay(store, hub).run(), name="relay"),
+        asyncio.create_task(_calibrate(clock, store), name="clock"),
+    ]
 
 
 async def _calibrate(clock: CarriedClock, store: Store) -> None:

@@ -14,6 +14,7 @@ KNOWN = (
     "LANTERN_GRANT_TTL",
     "LANTERN_SESSION_GRACE",
     "LANTERN_SESSION_SILENCE",
+    "LANTERN_FEED_RETENTION",
     "LANTERN_MIGRATE",
     "LANTERN_LOG_LEVEL",
     "LANTERN_EXIT_WITH_PARENT",
@@ -36,6 +37,8 @@ class Settings:
     session_grace_s: float
     # Silence after which a session is dead.
     session_silence_s: float
+    # How long followers of all runs may be away.
+    feed_retention_s: float
     # Bring the database up to date at start; else refuse one that is not.
     migrate: bool
     # Of the logs.
@@ -60,6 +63,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         grant_ttl_s=settings.duration_s(environment, "LANTERN_GRANT_TTL", 5.0),
         session_grace_s=settings.duration_s(environment, "LANTERN_SESSION_GRACE", 0.25),
         session_silence_s=settings.duration_s(environment, "LANTERN_SESSION_SILENCE", 10.0),
+        feed_retention_s=settings.duration_s(environment, "LANTERN_FEED_RETENTION", 72 * 3600.0),
         migrate=settings.flag({"LANTERN_MIGRATE": "1", **environment}, "LANTERN_MIGRATE"),
         log_level=settings.text(environment, "LANTERN_LOG_LEVEL", "INFO"),
     )
@@ -72,6 +76,8 @@ def read(environment: Mapping[str, str]) -> Settings:
     ):
         if not 0.001 <= value <= 86_400:
             raise InvalidField(name, f"{value} s is not between 1ms and 24h")
+    if not 60 <= found.feed_retention_s <= 366 * 86_400:
+        raise InvalidField("LANTERN_FEED_RETENTION", f"{found.feed_retention_s} s is not between 1m and 366 days")
     if not 0 <= found.session_grace_s <= found.session_silence_s:
         raise InvalidField("LANTERN_SESSION_GRACE", "is longer than LANTERN_SESSION_SILENCE")
     if found.grant_ttl_s > found.lease_ttl_s:

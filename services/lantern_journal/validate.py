@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from google.protobuf import duration_pb2
 
+from lantern.api.journal.v1 import feed_service_pb2 as feed_pb
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import recovery_service_pb2 as recovery_pb
 from lantern.api.journal.v1 import run_pb2
@@ -97,6 +98,20 @@ def list_agents(request: journal_pb.ListAgentsRequest) -> int:
     """ListAgents; the page size."""
     _tenant(request.tenant_id)
     return page_size(request.page_size, PAGE_ROWS_DEFAULT)
+
+
+def follow_all(request: feed_pb.FollowAllRequest) -> None:
+    """FollowAll."""
+    _tenant(request.tenant_id)
+    if request.start not in feed_pb.FollowAllRequest.Start.values():
+        raise InvalidField("start", f"{request.start} is no start")
+    if request.cursor and request.start:
+        raise InvalidField("start", "a cursor says where to begin")
+
+
+def consumer_name(name: str) -> None:
+    """GetFeedConsumer, CommitFeedConsumer."""
+    names.check_user_id("name", name)
 
 
 def attach(request: worker_pb.Attach) -> None:

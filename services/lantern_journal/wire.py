@@ -5,12 +5,15 @@ from collections.abc import Iterable
 from google.protobuf import timestamp_pb2
 
 from lantern.api.error.v1 import error_pb2
+from lantern.api.journal.v1 import feed_service_pb2 as feed_pb
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import recovery_service_pb2 as recovery_pb
 from lantern.api.journal.v1 import run_pb2
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
 from lantern_journal.application.runs import StartRequest
+from lantern_journal.domain import feed_cursor
 from lantern_journal.domain.appends import Append
+from lantern_journal.domain.feed import FeedPage
 from lantern_journal.domain.leases import AgentOffer
 from lantern_journal.domain.records import (
     Agent,
@@ -272,4 +275,21 @@ def worker(record: Worker) -> recovery_pb.Worker:
         lease_count=record.lease_count,
         tenant_id=record.tenant_id,
         agents=[recovery_pb.WorkerAgent(name=offer.name, digest=offer.digest) for offer in record.offers],
+    )
+
+
+def feed_page(page: FeedPage) -> feed_pb.FollowAllResponse:
+    """Events of many runs."""
+    return feed_pb.FollowAllResponse(
+        entries=[
+            feed_pb.FeedEntry(
+                run_id=entry.run_id,
+                tenant_id=entry.tenant_id,
+                events=map(event, entry.events),
+                first_seq=entry.first_seq,
+                written_count=entry.written,
+            )
+            for entry in page.entries
+        ],
+        cursor=feed_cursor.to_token(page.cursor),
     )

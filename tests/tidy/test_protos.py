@@ -23,6 +23,7 @@ IDEMPOTENT_BY = {
     "SettleSideEffectRequest": "key",
     "AcquireLeaseRequest": "an unopened grant expires by itself",
     "DeferRunRequest": "sets a state",
+    "CommitFeedConsumerRequest": "compare-and-set",
     "DriveRequest": "epoch",
     "RunPassRequest": "a pass is level-triggered",
 }

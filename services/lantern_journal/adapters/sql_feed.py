@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lantern_journal.adapters.schema import EVENT_COLUMNS, feed_consumers, journal_marks
-from lantern_journal.adapters.sql_events import ROW_OVERHEAD_BYTES, Transaction
+from lantern_journal.adapters.sql_events import Transaction
 from lantern_journal.domain import feed, feed_cursor
 from lantern_journal.domain.appends import Row, event_of
 from lantern_journal.domain.feed import FeedEvents, FeedFilter, FeedPage, Found, Span
@@ -132,7 +132,7 @@ def read_feed(
     is_all = is_all and len(kept) == len(rows)
     spans = feed.spans_of(kept, cursor, terminal_only=wanted.terminal_only)
     found = _sizes(connection, spans, wanted.tenant_id) if spans else {}
-    taken, end = feed.cut(spans, found, cursor, PAGE_BYTES_MAX, ROW_OVERHEAD_BYTES)
+    taken, end = feed.cut(spans, found, cursor, PAGE_BYTES_MAX, feed.EVENT_BYTES)
     if end is None:
         end = cursor.after_round() if is_all else cursor.at(kept[-1][0])
     return FeedPage(entries=_read(connection, taken, found), cursor=end, is_end=end.target is None)

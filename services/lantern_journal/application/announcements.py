@@ -99,6 +99,7 @@ class Hub:
     def __init__(self) -> None:
         self._watchers: set[Subscription] = set()
         self._followers: dict[str, set[Follower]] = {}
+        self._feed_watchers: set[asyncio.Event] = set()
         self.sent: Counter[str] = Counter()
         self.next_due_us: int | None = None
         self.due_changed = asyncio.Event()
@@ -149,6 +150,8 @@ class Hub:
 
     def committed(self, rows: Sequence[Row]) -> None:
         """Rows were committed, sorted by run and place: hands them to the followers of their runs."""
+        if rows:
+            self.fed()
         if not self._followers:
             return
         for run_id, group in groupby(rows, key=attrgetter("run_id")):
@@ -160,8 +163,24 @@ class Hub:
 
     def moved(self, run_id: str) -> None:
         """Something of a run was committed elsewhere than in a group: its followers must look."""
+        self.fed()
         for follower in self._followers.get(run_id, ()):
             follower.look()
+
+    def fed(self) -> None:
+        """Something was committed to the feed over all runs."""
+        for watcher in self._feed_watchers:
+            watcher.set()
+
+    @contextmanager
+    def watch_feed(self) -> Generator[asyncio.Event]:
+        """An event that is set whenever this process has committed something to the feed."""
+        watcher = asyncio.Event()
+        self._feed_watchers.add(watcher)
+        try:
+            yield watcher
+        finally:
+            self._feed_watchers.discard(watcher)
 
     @contextmanager
     def follow(self, run_id: str) -> Generator["Follower"]:

@@ -92,6 +92,7 @@ class Runs:
         return await self._starter.start(new)
 
     def _started(self, started: StartedRun) -> None:
+        self._hub.fed()
         if started.events:
             last = started.events[-1]
             head = Head(last.seq, last.digest, last.hash, last.epoch, last.time_us, last.kind)

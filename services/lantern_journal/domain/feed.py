@@ -99,6 +99,29 @@ class FeedPage:
     # Whether nothing more was there.
     is_end: bool
 
+    @property
+    def size(self) -> int:
+        """About how many bytes it holds."""
+        return sum(EVENT_BYTES + len(event.payload) for entry in self.entries for event in entry.events)
+
+
+EVENT_BYTES = 320
+"""What an event takes besides its payload, at most nearly always."""
+
+
+def chosen(page: FeedPage, wanted: FeedFilter) -> FeedPage:
+    """What a reader wants of a page; the page itself where that is all of it."""
+    entries = page.entries
+    if wanted.tenant_id:
+        entries = tuple(entry for entry in entries if entry.tenant_id == wanted.tenant_id)
+    if wanted.terminal_only:
+        entries = tuple(
+            replace(entry, first_seq=entry.events[-1].seq, written=1, events=entry.events[-1:])
+            for entry in entries
+            if entry.events and entry.events[-1].kind in kinds.TERMINAL
+        )
+    return page if len(entries) == len(page.entries) and not wanted.terminal_only else replace(page, entries=entries)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:

@@ -8,12 +8,19 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import grpc
 
+from lantern.api.journal.v1 import (
+    feed_service_pb2_grpc,
+    journal_service_pb2_grpc,
+    recovery_service_pb2_grpc,
+    run_pb2,
+    worker_service_pb2_grpc,
+)
 from lantern.api.journal.v1 import journal_service_pb2 as jp
-from lantern.api.journal.v1 import journal_service_pb2_grpc, recovery_service_pb2_grpc, run_pb2, worker_service_pb2_grpc
 from lantern.api.journal.v1 import recovery_service_pb2 as rp
 from lantern.api.journal.v1 import worker_service_pb2 as wp
 from lantern_kernel import payloads
@@ -88,6 +95,15 @@ class JournalProcess:
 
     def runs(self) -> Any:
         return journal_service_pb2_grpc.JournalServiceStub(self.channel())
+
+    def feed(self) -> Any:
+        return feed_service_pb2_grpc.JournalFeedServiceStub(self.channel())
+
+    def resident_bytes(self) -> int:
+        """How much memory the process takes."""
+        assert self._process is not None
+        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
 
     def workers(self) -> Any:
         return worker_service_pb2_grpc.JournalWorkerServiceStub(self.channel())
