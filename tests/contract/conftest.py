@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from feed_coverage import check_feed
+from store_list import COLLECTED, STORES, database_of_a_language
 
 from lantern.cli.local_postgres import LocalPostgres
 from lantern_journal.adapters.clock import CarriedClock
@@ -17,13 +18,19 @@ from lantern_journal.adapters.sqlite import SqliteStore
 from lantern_journal.ports import Store
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps the whole list, before anybody takes something out of it."""
+    config.stash[COLLECTED] = list(items)
+
+
 @pytest.fixture(scope="session")
 def postgres_url(postgres: LocalPostgres) -> str:
     """The URL of a database for this tier."""
-    return postgres.create_database("contract")
+    return database_of_a_language(postgres, "contract")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=STORES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     """The store under contract."""
     opened: SqlStore

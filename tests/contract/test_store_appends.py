@@ -28,7 +28,7 @@ from lantern_journal.application.committer import GroupCommitter
 from lantern_journal.domain.appends import Append, Head, Row
 from lantern_journal.domain.run_state import RunChange, RunState
 from lantern_journal.ports import Disconnected, Store
-from lantern_kernel import reasons
+from lantern_kernel import payloads, reasons
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import NewEvent, find_chain_fault
 
@@ -238,3 +238,23 @@ async def test_a_poison_row_isolates_its_own_run(store: Store) -> None:
     )
     assert answers == ["went in", "went in", reasons.INTERNAL, "went in", "went in"]
     assert await reason_of(committer, append_on(runs[2], tops[runs[2]], event())) == "went in", "the loop lives on"
+
+
+async def test_a_success_behind_its_cancel_is_refused_in_the_same_group_too(store: Store) -> None:
+    started, _ = await driven(store)
+    run_id = started.run.run_id
+    await store.send(entry(run_id, kind="cancel", payload=b"null"), LIMITS)
+    top, committer = await head(store, run_id), committer_of(store)
+    cancel = event("cancel_requested", payloads.pack({"number": 1}), "", 0)
+    after = moved_by_one(top, cancel.digest(run_id=run_id, seq=top.seq + 1, epoch=top.epoch))
+    answers = await asyncio.gather(
+        reason_of(committer, append_on(run_id, top, cancel)),
+        reason_of(committer, append_on(run_id, after, succeeded(), consumed=1)),
+    )
+    assert answers == ["went in", reasons.CANCEL_REQUESTED]
+    assert (await store.get_run(run_id)).state is RunState.RUNNING
+
+
+def moved_by_one(top: Head, digest: bytes) -> Head:
+    """The head that an append of one event leaves behind, as far as its writer knows it."""
+    return top._replace(seq=top.seq + 1, digest=digest)

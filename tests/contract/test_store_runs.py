@@ -313,3 +313,11 @@ async def test_what_is_not_there_is_not_found(store: Store) -> None:
     ):
         with pytest.raises(LanternError, match=reasons.RUN_NOT_FOUND):
             await ask
+
+
+async def test_agents_are_listed_in_the_order_of_their_bytes(store: Store) -> None:
+    """Whatever language the database sorts by: a page token means the same on every one."""
+    names = ["or-der", "Order", "order", "order_b", "ORDER", "orda"]
+    await attach(store, "w1", *(offer(name) for name in names))
+    assert [agent.name for agent in await store.list_agents("default", ("", 0), 10)] == sorted(names)
+    assert [agent.name for agent in await store.list_agents("default", ("Order", 1), 2)] == ["or-der", "orda"]

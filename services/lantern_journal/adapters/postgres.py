@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 CHANNEL = "lantern_orphans"
 
-_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+NOW_SQL = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _GIVE_WAY = frozenset({"40001", "40P01", "55P03"})
 """serialization_failure, deadlock_detected, lock_not_available."""
 
@@ -66,7 +66,8 @@ class PostgresStore(SqlStore):
 
     is_shared: bool = True
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, now_sql: str = NOW_SQL) -> None:
+        self._now_sql = now_sql
         self._conninfo = postgres_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
         self._engine = postgres_engine(url)
         self._group: psycopg.AsyncConnection[Any] | None = None
@@ -75,14 +76,20 @@ class PostgresStore(SqlStore):
         self._token = secrets.token_hex(8)
 
     @classmethod
-    async def open(cls, url: str, *, migrate: bool = True) -> "PostgresStore":
-        """Brings the database up to date; the connections are made when they are needed."""
+    async def open(cls, url: str, *, migrate: bool = True, now_sql: str = NOW_SQL) -> "PostgresStore":
+        """Brings the database up to date; the connections are made when they are needed.
+
+        Args:
+            url: Of the database.
+            migrate: Bring it up to date; else refuse one that is not.
+            now_sql: Asks the database for its time, microseconds; a test lets the time stand still.
+        """
         engine = postgres_sync_engine(url)
         try:
             await asyncio.to_thread(migrations.migrate if migrate else migrations.check, engine)
         except exc.OperationalError as error:
             raise LanternError(reasons.UNAVAILABLE, f"the database cannot be used: {error.orig}") from None
-        return cls(url)
+        return cls(url, now_sql)
 
     async def close(self) -> None:
         """See Store."""
@@ -94,7 +101,7 @@ class PostgresStore(SqlStore):
         """See Store."""
 
         async def ask(connection: psycopg.AsyncConnection[Any]) -> int:
-            row = await (await connection.execute(_NOW)).fetchone()
+            row = await (await connection.execute(self._now_sql.encode())).fetchone()
             assert row is not None, "a SELECT of one value returns one row"
             return row[0]
 
@@ -191,7 +198,7 @@ class PostgresStore(SqlStore):
 
     async def _transact(self, function: Callable[[Transaction], T]) -> T:
         def with_time(connection: sa.Connection) -> T:
-            now_us: int = connection.exec_driver_sql(_NOW).scalar_one()
+            now_us: int = connection.exec_driver_sql(self._now_sql).scalar_one()
             return function(Transaction(connection=connection, now_us=now_us))
 
         return await self._use(with_time)

@@ -192,7 +192,8 @@ agents = sa.Table(
     "agents",
     metadata,
     sa.Column("tenant_id", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, primary_key=True),
+    # Listed in its order, which is that of its bytes whatever the database's language.
+    sa.Column("name", _id, primary_key=True),
     sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("program_kind", sa.Text, nullable=False),

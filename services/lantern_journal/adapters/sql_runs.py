@@ -1,6 +1,7 @@
 """Runs in SQL: start, read, list, what appends change in them, and their inboxes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -114,6 +115,9 @@ def check_changes(connection: sa.Connection, changes: Sequence[RunChange]) -> No
     for index, change in enumerate(changes):
         gate = gates.get(change.run_id)
         error = not_found(change.run_id) if gate is None else run_state.refusal(change, gate)
+        if gate is not None and change.cancel_seq and gate.cancel_seq is None:
+            # An append behind it in this very group is judged as if it came in the next.
+            gates[change.run_id] = replace(gate, cancel_seq=change.cancel_seq)
         if error is not None:
             errors[index] = error
     if errors:

@@ -40,7 +40,7 @@ def _agents() -> None:
     op.create_table(
         "agents",
         sa.Column("tenant_id", sa.Text(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("name", _ID, nullable=False),
         sa.Column("version", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("program_kind", sa.Text(), nullable=False),
