@@ -72,7 +72,7 @@ async def test_all_runs_are_followed_from_the_beginning_and_from_a_cursor(journa
     ended = asyncio.create_task(Follower().until(1, journal, terminal_only=True))
     others = asyncio.create_task(Follower().until(1, journal, tenant_id="other"))
     new = Follower()
-    from_now = asyncio.create_task(new.until(30, journal, start=fp.FollowAllRequest.START_NOW), wait_for_ready=True)
+    from_now = asyncio.create_task(new.until(30, journal, start=fp.FollowAllRequest.START_NOW))
     await eventually(lambda: bool(new.cursor))
     for i in range(10):
         await worker.send(*(run.append(event() if i < 9 or run is not runs[0] else succeeded()) for run in runs))
