@@ -17,6 +17,8 @@ OF_OTHERS = frozenset(
     {
         "LANTERN_DATABASE",
         "LANTERN_MIGRATE",
+        "LANTERN_BLOB_KEEP",
+        "LANTERN_CHECK_DIGESTS",
         "LANTERN_LEASE_TTL",
         "LANTERN_GRANT_TTL",
         "LANTERN_SESSION_GRACE",

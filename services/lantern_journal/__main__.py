@@ -6,10 +6,13 @@ import gc
 import logging
 import os
 import sys
+from collections.abc import Callable
 
+import grpc
 import uvloop
 
 from lantern.api.journal.v1 import (
+    blob_service_pb2_grpc,
     feed_service_pb2_grpc,
     journal_service_pb2_grpc,
     recovery_service_pb2_grpc,
@@ -22,6 +25,7 @@ from lantern_journal.adapters.postgres import PostgresStore
 from lantern_journal.adapters.sources import SystemSources
 from lantern_journal.adapters.sqlite import SqliteStore
 from lantern_journal.application.announcements import DueTimer, Hub, Relay
+from lantern_journal.application.blobs import Blobs
 from lantern_journal.application.committer import GroupCommitter
 from lantern_journal.application.feed import Feed, FeedTrimmer
 from lantern_journal.application.housekeeping import Housekeeping
@@ -29,6 +33,7 @@ from lantern_journal.application.leases import Leases
 from lantern_journal.application.runs import Runs
 from lantern_journal.application.sessions import Sessions
 from lantern_journal.ports import Disconnected, Store
+from lantern_journal.servicer.blobs import BlobServicer
 from lantern_journal.servicer.feed import FeedServicer
 from lantern_journal.servicer.journal import JournalServicer
 from lantern_journal.servicer.recovery import RecoveryServicer
@@ -57,39 +62,19 @@ CALIBRATION_S = 1.0
 async def serve(settings: Settings) -> None:
     """Runs the service until it is told to stop."""
     clock, sources = CarriedClock(), SystemSources()
-    path = sqlite_path(settings.database)
-    store = (
-        await PostgresStore.open(settings.database, migrate=settings.migrate)
-        if path is None
-        else await SqliteStore.open(path, clock, migrate=settings.migrate)
-    )
-    await _set_clock(clock, store)
+    store = await _open(settings, clock)
     hub, streams = Hub(), OpenStreams()
     sessions = Sessions(store, clock, hub, settings.limits, grace_s=settings.session_grace_s)
     committer = GroupCommitter(store, clock, hub)
     leases = Leases(store, clock, sources, hub, committer, settings.limits)
     runs = Runs(store, clock, sources, hub, sessions, committer, settings.limits)
+    blobs = Blobs(store, clock, sources, hub, kept_us=int(settings.blob_keep_s * 1e6))
+    blob_servicer = BlobServicer(blobs, streams)
     journal = JournalServicer(runs, store, streams)
     worker = WorkerServicer(sessions, committer, leases, store, clock, streams)
     recovery = RecoveryServicer(leases, hub, streams)
     feed = FeedServicer(Feed(store, clock, hub), streams)
-    server = Server(
-        settings.listen,
-        {
-            f"{PACKAGE}.JournalService": lambda to: journal_service_pb2_grpc.add_JournalServiceServicer_to_server(
-                journal, to
-            ),
-            f"{PACKAGE}.JournalFeedService": lambda to: feed_service_pb2_grpc.add_JournalFeedServiceServicer_to_server(
-                feed, to
-            ),
-            f"{PACKAGE}.JournalWorkerService": lambda to: (
-                worker_service_pb2_grpc.add_JournalWorkerServiceServicer_to_server(worker, to)
-            ),
-            f"{PACKAGE}.JournalRecoveryService": lambda to: (
-                recovery_service_pb2_grpc.add_JournalRecoveryServiceServicer_to_server(recovery, to)
-            ),
-        },
-    )
+    server = Server(settings.listen, _services(journal, blob_servicer, feed, worker, recovery))
     await sessions.adopt()
     housekeeping = Housekeeping(store)
     # Before the first append: a week whose events have begun to fill the default partition stays there.
@@ -101,6 +86,7 @@ async def serve(settings: Settings) -> None:
         asyncio.create_task(housekeeping.run(), name="housekeeping"),
         asyncio.create_task(trimmer.run(), name="feed trimmer"),
         *(_among_others(store, clock, hub) if store.is_shared else ()),
+        asyncio.create_task(blobs.run(), name="blobs"),
     ]
     await server.start()
     # What stands now stands for ever: the collector need not walk it again and again.
@@ -124,11 +110,46 @@ async def serve(settings: Settings) -> None:
     await run_until_signal(server.address, drain, tasks)
 
 
-async def _set_clock(clock: CarriedClock, store: Store) -> None:
+def _services(
+    journal: JournalServicer,
+    blobs: BlobServicer,
+    feed: FeedServicer,
+    worker: WorkerServicer,
+    recovery: RecoveryServicer,
+) -> dict[str, Callable[[grpc.aio.Server], None]]:
+    """Each service's full name and what adds it to a server."""
+    return {
+        f"{PACKAGE}.JournalService": lambda to: journal_service_pb2_grpc.add_JournalServiceServicer_to_server(
+            journal, to
+        ),
+        f"{PACKAGE}.JournalBlobService": lambda to: blob_service_pb2_grpc.add_JournalBlobServiceServicer_to_server(
+            blobs, to
+        ),
+        f"{PACKAGE}.JournalFeedService": lambda to: feed_service_pb2_grpc.add_JournalFeedServiceServicer_to_server(
+            feed, to
+        ),
+        f"{PACKAGE}.JournalWorkerService": lambda to: (
+            worker_service_pb2_grpc.add_JournalWorkerServiceServicer_to_server(worker, to)
+        ),
+        f"{PACKAGE}.JournalRecoveryService": lambda to: (
+            recovery_service_pb2_grpc.add_JournalRecoveryServiceServicer_to_server(recovery, to)
+        ),
+    }
+
+
+async def _open(settings: Settings, clock: CarriedClock) -> Store:
+    """The store, and the clock set by it."""
+    path = sqlite_path(settings.database)
+    store = (
+        await PostgresStore.open(settings.database, migrate=settings.migrate, check_digests=settings.check_digests)
+        if path is None
+        else await SqliteStore.open(path, clock, migrate=settings.migrate)
+    )
     try:
         clock.calibrate(await store.ping())
     except Disconnected as error:
         raise LanternError(reasons.UNAVAILABLE, f"the database was lost at start: {error}") from None
+    return store
 
 
 def _among_others(store: Store, clock: CarriedClock, hub: Hub) -> list[asyncio.Task[None]]:

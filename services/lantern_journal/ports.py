@@ -1,9 +1,11 @@
 """What the journal needs from outside: a store, a clock, randomness."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
-from lantern_journal.domain.appends import Head, Row
+from lantern_journal.domain.appends import Head, Row, Top
+from lantern_journal.domain.blobs import Collected, NamedBlobs, Place, StoredBlob, Upload
 from lantern_journal.domain.feed import FeedFilter, FeedPage
 from lantern_journal.domain.feed_cursor import Cursor, Snapshot
 from lantern_journal.domain.leases import Limits
@@ -31,6 +33,7 @@ from lantern_journal.domain.records import (
     Worker,
 )
 from lantern_journal.domain.run_state import RunChange
+from lantern_kernel.blobs import BlobRef
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event
 
@@ -44,15 +47,17 @@ class Disconnected(Exception):
 
 
 class GroupRefused(Exception):
-    """Some appends of a group may not change their runs; nothing of the group went in.
+    """Some appends of a group may not change their runs, or name blobs that are not there; nothing of it went in.
 
     Args:
         errors: For each refused change (its index in the group's changes) why.
+        blobs: For each refused naming of blobs (its index in what the group names) why.
     """
 
-    def __init__(self, errors: dict[int, Exception]) -> None:
-        super().__init__(f"{len(errors)} changes are refused")
+    def __init__(self, errors: Mapping[int, Exception], blobs: Mapping[int, Exception] = MappingProxyType({})) -> None:
+        super().__init__(f"{len(errors) + len(blobs)} appends are refused")
         self.errors = errors
+        self.blobs = blobs
 
 
 class Clock(Protocol):
@@ -116,8 +121,18 @@ class Store(Protocol):
         """The head of one run, seq 0 where there is none. Insists as the other reads do; `heads` does not."""
         ...
 
-    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> tuple[str, ...]:
+    async def insert_group(
+        self,
+        rows: Sequence[Row],
+        changes: Sequence[RunChange],
+        *,
+        blobs: Sequence[NamedBlobs] = (),
+        tops: Sequence[Top] = (),
+    ) -> tuple[str, ...]:
         """Writes a group whole, or raises Collision, GroupRefused or Disconnected.
+
+        `tops` is what it is put on top of: a store that is set to check digests raises Collision where the database no
+        longer holds that, as after a failover that lost commits.
 
         Returns the runs that were parked for something that had come before: they are queued at once, to be announced.
         """
@@ -164,11 +179,8 @@ class Store(Protocol):
 
     async def release_lease(
         self, run_id: str, epoch: int, worker_id: str, cause: ReleaseCause = ReleaseCause.DRAIN
-    ) -> int | None:
-        """Clears the holder and queues the run; the moment before which it is set aside (0: it is not).
-
-        None where that had happened before.
-        """
+    ) -> int:
+        """Clears the holder and queues the run, or finds that done; until when it is set aside (0: it is not)."""
         ...
 
     async def defer_run(self, run_id: str, delay_us: int | None, salt: bytes, limits: Limits) -> None:
@@ -220,7 +232,41 @@ class Store(Protocol):
         ...
 
     async def settle_side_effect(self, settlement: Settlement) -> tuple[SideEffect, bool]:
-        """Records how a delivery ended; what is recorded, and whether the run was woken by it."""
+        """Records how a delivery ended; what is recorded, and whether a run may have been woken, now or before."""
+        ...
+
+    # Blobs.
+
+    async def begin_upload(self, upload: Upload) -> bool:
+        """Whether there is something to upload; False where the blob is there, which spares it for another while."""
+        ...
+
+    async def write_chunks(self, upload_id: str, first: int, data: Sequence[bytes]) -> None:
+        """Keeps the next chunks of an upload, from that number on; UNAVAILABLE where it was given up meanwhile."""
+        ...
+
+    async def finish_upload(self, upload: Upload) -> bool:
+        """Makes an upload whose chunks are whole the blob; False where another upload was first, and is kept."""
+        ...
+
+    async def abandon_upload(self, upload_id: str) -> None:
+        """Deletes an upload that is not finished."""
+        ...
+
+    async def has_blobs(self, tenant_id: str, wanted: Sequence[BlobRef]) -> set[BlobRef]:
+        """Which of these are there; those are spared for another while."""
+        ...
+
+    async def find_blob(self, tenant_id: str, blob: BlobRef) -> StoredBlob | None:
+        """Where a blob's content is."""
+        ...
+
+    async def read_chunk(self, upload_id: str, number: int) -> bytes | None:
+        """A chunk of a blob; None where it was deleted meanwhile."""
+        ...
+
+    async def collect_blobs(self, after: Place, kept_us: int) -> Collected:
+        """Deletes some blobs behind a place that nothing names and nobody has touched for so long, and dead uploads."""
         ...
 
     # Housekeeping.

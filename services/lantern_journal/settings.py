@@ -16,9 +16,15 @@ KNOWN = (
     "LANTERN_SESSION_SILENCE",
     "LANTERN_FEED_RETENTION",
     "LANTERN_MIGRATE",
+    "LANTERN_BLOB_KEEP",
+    "LANTERN_CHECK_DIGESTS",
     "LANTERN_LOG_LEVEL",
     "LANTERN_EXIT_WITH_PARENT",
 )
+
+
+CHECK_IN_MEMORY, CHECK_IN_SQL = "memory", "sql"
+BLOB_KEEP_S_MAX = 365 * 86_400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +47,10 @@ class Settings:
     feed_retention_s: float
     # Bring the database up to date at start; else refuse one that is not.
     migrate: bool
+    # How long a blob is kept that nothing names.
+    blob_keep_s: float
+    # Whether a group of appends goes in only where the database holds what it is put on top of.
+    check_digests: bool
     # Of the logs.
     log_level: str
 
@@ -65,8 +75,15 @@ def read(environment: Mapping[str, str]) -> Settings:
         session_silence_s=settings.duration_s(environment, "LANTERN_SESSION_SILENCE", 10.0),
         feed_retention_s=settings.duration_s(environment, "LANTERN_FEED_RETENTION", 72 * 3600.0),
         migrate=settings.flag({"LANTERN_MIGRATE": "1", **environment}, "LANTERN_MIGRATE"),
+        blob_keep_s=settings.duration_s(environment, "LANTERN_BLOB_KEEP", 86_400.0),
+        check_digests=settings.text(environment, "LANTERN_CHECK_DIGESTS", CHECK_IN_MEMORY) == CHECK_IN_SQL,
         log_level=settings.text(environment, "LANTERN_LOG_LEVEL", "INFO"),
     )
+    check = environment.get("LANTERN_CHECK_DIGESTS") or CHECK_IN_MEMORY
+    if check not in (CHECK_IN_MEMORY, CHECK_IN_SQL):
+        raise InvalidField("LANTERN_CHECK_DIGESTS", f"{check!r} is neither {CHECK_IN_MEMORY} nor {CHECK_IN_SQL}")
+    if not 0 <= found.blob_keep_s <= BLOB_KEEP_S_MAX:
+        raise InvalidField("LANTERN_BLOB_KEEP", f"{found.blob_keep_s} s is not between 0s and {BLOB_KEEP_S_MAX} s")
     if not found.database:
         raise InvalidField("LANTERN_DATABASE", "is not set; sqlite:PATH or postgresql://user@host:port/name")
     for name, value in (

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from google.protobuf import duration_pb2
 
+from lantern.api.journal.v1 import blob_service_pb2 as blob_pb
 from lantern.api.journal.v1 import feed_service_pb2 as feed_pb
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import recovery_service_pb2 as recovery_pb
@@ -15,10 +16,14 @@ from lantern_journal.domain.run_state import INBOX_CONSUMERS
 from lantern_kernel import json_bytes, kinds, names, payloads, reasons
 from lantern_kernel.bounds import (
     AGENTS_PER_SESSION_MAX,
+    BLOB_CHUNK_BYTES_MAX,
+    BLOBS_PER_QUESTION_MAX,
     EVENT_PAYLOAD_BYTES_MAX,
     EVENTS_PER_APPEND_MAX,
     PAGE_ROWS_DEFAULT,
     PAGE_ROWS_MAX,
+    PAYLOAD_BYTES_MAX,
+    PAYLOAD_INLINE_BYTES_MAX,
     SEQ_MAX,
 )
 from lantern_kernel.chain import DIGEST_BYTES, SALT_BYTES
@@ -36,7 +41,7 @@ GRANT_REASONS = ("start", "crash", "timer", "signal", "approval", "upgrade")
 INBOX_KINDS = ("signal", "cancel")
 
 _DIGEST_HEX = re.compile(r"[0-9a-f]{64}")
-_ADDRESS = re.compile(r"\S+:\d{1,5}")
+_ADDRESS = re.compile(r"[!-~]+:[0-9]{1,5}")
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -45,7 +50,7 @@ def create_run(request: journal_pb.CreateRunRequest) -> None:
     names.check_user_id("request_id", request.request_id)
     _tenant(request.tenant_id)
     names.check_user_id("agent_name", request.agent_name)
-    _json("input", request.input)
+    _content("input", request.input, request.input_blob if request.HasField("input_blob") else None)
     if request.workflow_id:
         names.check_user_id("workflow_id", request.workflow_id)
     if request.workflow_id_policy not in journal_pb.CreateRunRequest.WorkflowIdPolicy.values():
@@ -91,7 +96,7 @@ def send_to_run(request: journal_pb.SendToRunRequest) -> None:
         names.check_user_id("name", request.name)
     elif request.name:
         raise InvalidField("name", f"a {request.kind} has no name")
-    _json("payload", request.payload)
+    _content("payload", request.payload, request.payload_blob if request.HasField("payload_blob") else None)
 
 
 def list_agents(request: journal_pb.ListAgentsRequest) -> int:
@@ -179,6 +184,8 @@ def _append(append: Append) -> None:
     try:
         for index, event in enumerate(append.events):
             _event(event, is_last=index == count - 1)
+            if append.blobs and (named := payloads.named_blob(event.payload)) is not None:
+                _blob_size("payload.blob", named.size)
     except InvalidField as error:
         raise error.below(f"events[{index}]") from None
 
@@ -209,12 +216,14 @@ def _read_by_journal(path: str, kind: str, payload: bytes) -> None:
     except (LanternError, RecursionError):
         raise InvalidField(path, f"is not readable as the payload of {kind}") from None
     facts = content.facts
+    json_bytes.check_value(dict(facts), path)
     if kind == kinds.RUN_PARKED:
         _park(path, facts)
     elif kind == kinds.RUN_SUCCEEDED:
-        if content.data is None:
+        if content.content is None:
             raise InvalidField(path, "run_succeeded has no data, which is the result")
-        json_bytes.check(content.data, f"{path}.data")
+        if content.data is not None:
+            json_bytes.check(content.data, f"{path}.data", bytes_max=PAYLOAD_INLINE_BYTES_MAX)
     elif kind == kinds.RUN_FAILED and not isinstance(facts.get("code"), str):
         raise InvalidField(path, "run_failed names no code")
     elif kind in INBOX_CONSUMERS:
@@ -276,7 +285,7 @@ def settle(request: worker_pb.SettleSideEffectRequest) -> None:
     names.check_user_id("key", request.key)
     if request.state not in (worker_pb.SideEffect.STATE_DELIVERED, worker_pb.SideEffect.STATE_REFUSED):
         raise InvalidField("state", "is neither DELIVERED nor REFUSED")
-    _json("result", request.result)
+    _content("result", request.result, request.result_blob if request.HasField("result_blob") else None)
     names.check_run_id("run_id", request.run_id)
     names.check_user_id("worker_id", request.worker_id)
 
@@ -342,6 +351,60 @@ def _size(path: str, raw: bytes, bytes_max: int) -> None:
         )
 
 
-def _json(path: str, raw: bytes) -> None:
-    if raw:
-        json_bytes.check(raw, path)
+def _content(path: str, inline: bytes, held: run_pb2.Blob | None) -> None:
+    """User data where it stands, or the name of the blob that holds it."""
+    if held is None:
+        if inline:
+            json_bytes.check(inline, path, bytes_max=PAYLOAD_INLINE_BYTES_MAX)
+        return
+    if inline:
+        raise InvalidField(f"{path}_blob", f"stands beside {path}: give one of them")
+    blob(f"{path}_blob", held)
+
+
+def blob(path: str, named: run_pb2.Blob) -> None:
+    """The name of a blob."""
+    if len(named.sha256) != DIGEST_BYTES:
+        raise InvalidField(f"{path}.sha256", f"{len(named.sha256)} bytes, not {DIGEST_BYTES}")
+    _blob_size(path, named.size)
+
+
+def _blob_size(path: str, size: int) -> None:
+    if size <= PAYLOAD_INLINE_BYTES_MAX:
+        raise InvalidField(f"{path}.size", f"{size} bytes are no blob: up to {PAYLOAD_INLINE_BYTES_MAX} stand inline")
+    if size > PAYLOAD_BYTES_MAX:
+        raise InvalidField(
+            path,
+            f"{size} bytes are more than the {PAYLOAD_BYTES_MAX} allowed",
+            reason=reasons.PAYLOAD_TOO_LARGE,
+            size=size,
+            limit=PAYLOAD_BYTES_MAX,
+        )
+
+
+def put_blob(request: blob_pb.PutBlobRequest, *, is_first: bool) -> None:
+    """A message of an upload."""
+    if is_first:
+        if not request.HasField("declaration"):
+            raise InvalidField("declaration", "the first message declares what will follow")
+        _tenant(request.declaration.tenant_id)
+        blob("declaration.blob", request.declaration.blob)
+    elif request.HasField("declaration"):
+        raise InvalidField("declaration", "stands only in the first message")
+    _size("data", request.data, BLOB_CHUNK_BYTES_MAX)
+
+
+def get_blob(request: blob_pb.GetBlobRequest) -> None:
+    """GetBlob."""
+    _tenant(request.tenant_id)
+    blob("blob", request.blob)
+    _between("offset", request.offset, 0, request.blob.size)
+
+
+def has_blobs(request: blob_pb.HasBlobsRequest) -> None:
+    """HasBlobs."""
+    _tenant(request.tenant_id)
+    if len(request.blobs) > BLOBS_PER_QUESTION_MAX:
+        raise InvalidField("blobs", f"{len(request.blobs)} are more than {BLOBS_PER_QUESTION_MAX}")
+    for index, named in enumerate(request.blobs):
+        blob(f"blobs[{index}]", named)

@@ -33,6 +33,7 @@ from lantern_journal.domain.records import (
     WorkflowIdPolicy,
 )
 from lantern_journal.domain.run_state import RunState
+from lantern_kernel.blobs import BlobRef
 from lantern_kernel.event import Event, NewEvent
 from lantern_kernel.payloads import RunErrorFacts
 
@@ -72,13 +73,34 @@ def tenant(text: str) -> str:
     return text or DEFAULT_TENANT
 
 
+def blob_ref(message: run_pb2.Blob) -> BlobRef:
+    """The name of a blob."""
+    return BlobRef(sha256=message.sha256.hex(), size=message.size)
+
+
+def blob(ref: BlobRef) -> run_pb2.Blob:
+    """The name of a blob."""
+    return run_pb2.Blob(sha256=bytes.fromhex(ref.sha256), size=ref.size)
+
+
+def _blob(ref: BlobRef | None) -> run_pb2.Blob | None:
+    return None if ref is None else blob(ref)
+
+
+def content(inline: bytes, held: run_pb2.Blob | None) -> tuple[bytes, BlobRef | None]:
+    """User data where it stands (empty is `null`), or the blob that holds it."""
+    return (inline or b"null", None) if held is None else (b"", blob_ref(held))
+
+
 def start_request(request: journal_pb.CreateRunRequest) -> StartRequest:
     """What to start."""
+    given, held = content(request.input, request.input_blob if request.HasField("input_blob") else None)
     return StartRequest(
         request_id=request.request_id,
         tenant_id=tenant(request.tenant_id),
         agent_name=request.agent_name,
-        input=request.input or b"null",
+        input=given,
+        input_blob=held,
         workflow_id=request.workflow_id,
         policy=_POLICIES[request.workflow_id_policy],
         traceparent=request.traceparent,
@@ -146,10 +168,12 @@ def claim(request: worker_pb.ClaimSideEffectRequest) -> Claim:
 
 def settlement(request: worker_pb.SettleSideEffectRequest) -> Settlement:
     """How a delivery ended."""
+    result, held = content(request.result, request.result_blob if request.HasField("result_blob") else None)
     return Settlement(
         key=request.key,
         state=_SIDE_EFFECT_STATES_BACK[request.state],
-        result=request.result or b"null",
+        result=result,
+        result_blob=held,
         run_id=request.run_id,
         worker_id=request.worker_id,
     )
@@ -157,7 +181,12 @@ def settlement(request: worker_pb.SettleSideEffectRequest) -> Settlement:
 
 def side_effect(known: SideEffect) -> worker_pb.SideEffect:
     """What is known of a delivery."""
-    return worker_pb.SideEffect(key=known.key, state=_SIDE_EFFECT_STATES[known.state], result=known.result)
+    return worker_pb.SideEffect(
+        key=known.key,
+        state=_SIDE_EFFECT_STATES[known.state],
+        result=known.result,
+        result_blob=_blob(known.result_blob),
+    )
 
 
 def timestamp(us: int) -> timestamp_pb2.Timestamp:
@@ -190,6 +219,8 @@ def run(record: Run) -> run_pb2.Run:
         traceparent=record.traceparent,
         last_inbox_number=record.inbox_number,
         epoch=record.epoch,
+        input_blob=_blob(record.input_blob),
+        result_blob=_blob(record.result_blob),
     )
     if record.due_us is not None:
         message.due_time.CopyFrom(timestamp(record.due_us))
@@ -224,6 +255,7 @@ def inbox_entry(record: InboxEntry) -> run_pb2.InboxEntry:
         name=record.name,
         payload=record.payload,
         create_time=timestamp(record.created_us),
+        payload_blob=_blob(record.payload_blob),
     )
 
 

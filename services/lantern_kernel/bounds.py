@@ -1,7 +1,15 @@
 """Every bound of the platform, with its unit (SPEC 14). Exceeding one is an error that names it, never a silent cut."""
 
-PAYLOAD_INLINE_BYTES_MAX = 256 * 1024
+PAYLOAD_BYTES_MAX = 64 * 1024 * 1024
 """User data: an input, a result, a marker's value, a signal's content."""
+
+PAYLOAD_INLINE_BYTES_MAX = 256 * 1024
+"""User data that stands in its event; what is larger is a blob, and what is not is none."""
+
+BLOB_CHUNK_BYTES_MAX = 256 * 1024
+"""Of a message that carries a part of a blob."""
+
+BLOBS_PER_QUESTION_MAX = 1_000
 
 EVENT_PAYLOAD_BYTES_MAX = PAYLOAD_INLINE_BYTES_MAX + 16 * 1024
 """An event's payload: user data of the largest size with the engine's facts beside them."""

@@ -2,7 +2,10 @@
 
 Refused, with the path of the fault: NaN and infinities, lone surrogates, nesting deeper than 64, keys that are not
 strings, integers of more than 4,300 digits, more than the bytes allowed. Kept exactly: NUL, integers over 2^53, any
-Unicode, the bytes themselves.
+Unicode, repeated keys, the bytes themselves.
+
+The path is told twice: `field` continues the name of the request's field (`input.items[3].price`), `path` begins at the
+root of the JSON text (`$.items[3].price`).
 """
 
 import json
@@ -19,7 +22,13 @@ _INTEGER_BITS_MAX = 14_284
 _PATH_CHARACTERS_MAX = 120
 """Of the path of a fault: its beginning says where to look."""
 
+_SMALL = 2**63
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+_Fault = tuple[str, str]
+"""The path below where the search began, and what is wrong there."""
+
+_TOO_DEEP: _Fault = ("", f"nested deeper than {JSON_DEPTH_MAX}")
 
 
 def encode(value: Any, field: str, *, bytes_max: int = PAYLOAD_INLINE_BYTES_MAX) -> bytes:
@@ -31,7 +40,7 @@ def encode(value: Any, field: str, *, bytes_max: int = PAYLOAD_INLINE_BYTES_MAX)
     Raises:
         InvalidField: `field` + JSON path of the first thing that JSON cannot say, or the size.
     """
-    _check(value, field, 0)
+    _check(value, field)
     raw = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     return _sized(raw, field, bytes_max)
 
@@ -39,19 +48,19 @@ def encode(value: Any, field: str, *, bytes_max: int = PAYLOAD_INLINE_BYTES_MAX)
 def decode(raw: bytes, field: str, *, bytes_max: int = PAYLOAD_INLINE_BYTES_MAX) -> Any:
     """The Python value of JSON bytes from outside; raises InvalidField as `encode` does."""
     _sized(raw, field, bytes_max)
-    # A cheap bound before the parser recurses: more opening brackets than allowed is not yet deep, so parse then.
-    if raw.count(b"[") + raw.count(b"{") > JSON_DEPTH_MAX and _depth(raw) > JSON_DEPTH_MAX:
-        raise _invalid(field, f"nested deeper than {JSON_DEPTH_MAX}")
     try:
         # Not json.loads(raw): it would take UTF-16 and UTF-32, too (RFC 8259, 8.1: UTF-8 alone).
         value = json.loads(raw.decode(), parse_constant=_refuse_constant)
     except _Constant as error:
-        raise _invalid(_path_of_constant(raw, field), f"{error} is no JSON value") from None
+        raise _invalid(field, (_path_of_constant(raw), f"{error} is no JSON value")) from None
     except UnicodeDecodeError as error:
-        raise _invalid(field, f"no UTF-8 at byte {error.start}") from None
+        raise _invalid(field, ("", f"no UTF-8 at byte {error.start}")) from None
+    except RecursionError:
+        # The parser's own bound, far above ours.
+        raise _invalid(field, _TOO_DEEP) from None
     except ValueError as error:
-        raise _invalid(field, f"no JSON: {error}") from None
-    _check(value, field, 0)
+        raise _invalid(field, ("", f"no JSON: {error}")) from None
+    _check(value, field)
     return value
 
 
@@ -66,21 +75,30 @@ def check(raw: bytes, field: str, *, bytes_max: int = PAYLOAD_INLINE_BYTES_MAX) 
     return raw
 
 
+def check_value(value: Any, field: str) -> None:
+    """Raises InvalidField where a value that was parsed elsewhere holds what JSON cannot say."""
+    _check(value, field)
+
+
 class _Constant(Exception):
     """NaN, Infinity or -Infinity stood where a value belongs."""
+
+
+class _TooDeep(Exception):
+    """Arrays and objects are nested deeper than they may be."""
 
 
 def _refuse_constant(name: str) -> Any:
     raise _Constant(name)
 
 
-def _path_of_constant(raw: bytes, field: str) -> str:
+def _path_of_constant(raw: bytes) -> str:
     """The path of the first NaN or infinity, found by parsing once more with the constants let through as floats."""
     try:
-        _check(json.loads(raw), field, 0)
-    except InvalidField as error:
-        return error.details["field"]
-    return field
+        fault = _fault(json.loads(raw), 0)
+    except _TooDeep:
+        return ""
+    return fault[0] if fault is not None else ""
 
 
 def _sized(raw: bytes, field: str, bytes_max: int) -> bytes:
@@ -95,63 +113,78 @@ def _sized(raw: bytes, field: str, bytes_max: int) -> bytes:
     return raw
 
 
-def _depth(raw: bytes) -> int:
-    """How deep the brackets outside strings nest, without recursion."""
-    depth = deepest = 0
-    in_string = escaped = False
-    for byte in raw:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                in_string = False
-        elif byte == 0x22:
-            in_string = True
-        elif byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest
+def _check(value: Any, field: str) -> None:
+    try:
+        fault = _fault(value, 0)
+    except _TooDeep:
+        # At the root: a path of 64 names would say less.
+        raise _invalid(field, _TOO_DEEP) from None
+    if fault is not None:
+        raise _invalid(field, fault)
 
 
-def _check(value: Any, path: str, depth: int) -> None:
-    """Raises InvalidField with the path of the first thing in `value` that JSON cannot say."""
+def _fault(value: Any, depth: int) -> _Fault | None:
+    """The first thing in `value` that JSON cannot say; no path is put together where there is none."""
     match value:
         case None | bool():
-            return
+            return None
         case int():
             if value.bit_length() > _INTEGER_BITS_MAX:
-                raise _invalid(path, "an integer of more than 4300 digits")
+                return "", "an integer of more than 4300 digits"
         case str():
-            if LONE_SURROGATE.search(value):
-                raise _invalid(path, "a lone surrogate is no Unicode text")
+            if not value.isascii() and LONE_SURROGATE.search(value):
+                return "", "a lone surrogate is no Unicode text"
         case float():
             if value - value != 0.0:
-                raise _invalid(path, f"{value} is no JSON value")
+                return "", f"{value} is no JSON value"
         case list() | tuple():
-            _check_depth(path, depth)
-            for index, item in enumerate(value):
-                _check(item, f"{path}[{index}]", depth + 1)
+            if depth >= JSON_DEPTH_MAX:
+                raise _TooDeep
+            return _fault_of_items(value, depth + 1)
         case dict():
-            _check_depth(path, depth)
-            for key, item in value.items():
-                if not isinstance(key, str):
-                    raise _invalid(path, f"the key {key!r} is no string")
-                if LONE_SURROGATE.search(key):
-                    raise _invalid(path, "a key holds a lone surrogate")
-                _check(item, f"{path}.{key}", depth + 1)
+            if depth >= JSON_DEPTH_MAX:
+                raise _TooDeep
+            return _fault_of_members(value, depth + 1)
         case _:
-            raise _invalid(path, f"a {type(value).__name__} is nothing that JSON can say")
+            return "", f"a {type(value).__name__} is nothing that JSON can say"
+    return None
 
 
-def _check_depth(path: str, depth: int) -> None:
-    if depth >= JSON_DEPTH_MAX:
-        raise _invalid(path, f"nested deeper than {JSON_DEPTH_MAX}")
+def _is_plain(item: Any) -> bool:
+    """Whether an item is one of the many that need no closer look."""
+    kind = type(item)
+    return (kind is str and item.isascii()) or (kind is int and -_SMALL < item < _SMALL)
 
 
-def _invalid(path: str, message: str) -> InvalidField:
-    shown = path if len(path) <= _PATH_CHARACTERS_MAX else path[: _PATH_CHARACTERS_MAX - 3] + "..."
-    return InvalidField(shown, message, reason=reasons.INVALID_JSON)
+def _fault_of_items(items: "list[Any] | tuple[Any, ...]", depth: int) -> _Fault | None:
+    for index, item in enumerate(items):
+        if _is_plain(item):
+            continue
+        fault = _fault(item, depth)
+        if fault is not None:
+            return f"[{index}]{fault[0]}", fault[1]
+    return None
+
+
+def _fault_of_members(members: "dict[Any, Any]", depth: int) -> _Fault | None:
+    for key, item in members.items():
+        if not isinstance(key, str):
+            return "", f"the key {key!r} is no string"
+        if not key.isascii() and LONE_SURROGATE.search(key):
+            return "", "a key holds a lone surrogate"
+        if _is_plain(item):
+            continue
+        fault = _fault(item, depth)
+        if fault is not None:
+            return f".{key}{fault[0]}", fault[1]
+    return None
+
+
+def _invalid(field: str, fault: _Fault) -> InvalidField:
+    path, message = fault
+    at = _shortened("$" + path)
+    return InvalidField(_shortened(field + path), f"{message} (at {at})", reason=reasons.INVALID_JSON, path=at)
+
+
+def _shortened(path: str) -> str:
+    return path if len(path) <= _PATH_CHARACTERS_MAX else path[: _PATH_CHARACTERS_MAX - 3] + "..."

@@ -7,35 +7,57 @@ A payload is a JSON object whose last member, `data`, is the user's:
 The user's bytes are spliced in and cut out again, never parsed and written anew: a replayed value is exactly the
 recorded one. The cut is safe because the engine's facts never hold the bytes `"data":`: where a member name inside them
 would, its d is written as an escape. To the journal all this is opaque, but for the events that end a drive.
+
+Data above 256 KiB is not in the payload: in its place the last member names the blob that holds it, spelled so and in
+no other way, so that a look at the last bytes tells whether a payload names one:
+
+    {"name":"charge","type":"http","blob":{"sha256":"64 hexadecimal digits","size":5242880}}
+
+No data that is JSON can end a payload like that: its own last brace would be missing.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from lantern_kernel import reasons
+from lantern_kernel.blobs import BlobRef, Content
 from lantern_kernel.errors import LanternError
 
 _DATA = b'"data":'
 _DATA_ESCAPED = b'"\\u0064ata":'
 _ONLY_DATA = b"{" + _DATA
 _NO_FACTS: Mapping[str, Any] = MappingProxyType({})
+_BLOB = b'"blob":{"sha256":"'
+_BLOB_TAIL = re.compile(rb'[{,]"blob":\{"sha256":"([0-9a-f]{64})","size":([1-9][0-9]{0,17})\}\}\Z')
+_BLOB_TAIL_BYTES_MAX = len(_BLOB) + 64 + len('","size":') + 18 + len("}}") + 1
 
 
-def pack(facts: Mapping[str, Any], data: bytes | None = None) -> bytes:
-    """The payload of engine facts and, where given, the user's JSON bytes.
+def pack(facts: Mapping[str, Any], data: Content | None = None) -> bytes:
+    """The payload of engine facts and, where given, the user's JSON bytes or the blob that holds them.
 
     Texts among the facts can come from anywhere (messages of exceptions), so a lone surrogate in one becomes `?`.
     """
-    assert "data" not in facts, "`data` is the user's member"
+    assert not {"data", "blob"} & facts.keys(), "`data` and `blob` are the user's member"
     text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     head = text.encode(errors="replace").replace(_DATA, _DATA_ESCAPED)
     if data is None:
         return head
     comma = b"," if facts else b""
+    if isinstance(data, BlobRef):
+        return b'%b%b%b%b","size":%d}}' % (head[:-1], comma, _BLOB, data.sha256.encode(), data.size)
     return b"".join((head[:-1], comma, _DATA, data, b"}"))
+
+
+def named_blob(payload: bytes) -> BlobRef | None:
+    """The blob that a payload names in the place of its data; for nearly all None, by one look at the end."""
+    if payload.find(_BLOB, -_BLOB_TAIL_BYTES_MAX) < 0:
+        return None
+    found = _BLOB_TAIL.search(payload, max(0, len(payload) - _BLOB_TAIL_BYTES_MAX))
+    return None if found is None else BlobRef(sha256=found[1].decode(), size=int(found[2]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,14 +66,24 @@ class Unpacked:
 
     # The engine's facts.
     facts: Mapping[str, Any]
-    # The user's bytes, exactly as recorded; None where the event has none.
+    # The user's bytes, exactly as recorded; None where the event has none, or a blob holds them.
     data: bytes | None
+    # The blob that holds the user's bytes; None where there is none.
+    blob: BlobRef | None = None
+
+    @property
+    def content(self) -> Content | None:
+        """The data or the blob that holds it; None where the event has neither."""
+        return self.data if self.blob is None else self.blob
 
 
 def unpack(payload: bytes) -> Unpacked:
     """Takes a payload apart; raises HISTORY_UNREADABLE where it was not packed by `pack`."""
     if not payload.endswith(b"}"):
         raise _unreadable("it is no JSON object")
+    blob = named_blob(payload)
+    if blob is not None:
+        return _unpack_named(payload, blob)
     if payload.startswith(_ONLY_DATA):
         return Unpacked(facts=_NO_FACTS, data=payload[len(_ONLY_DATA) : -1])
     at = payload.find(_DATA)
@@ -63,6 +95,17 @@ def unpack(payload: bytes) -> Unpacked:
         return Unpacked(facts=_object(payload[: at - 1] + b"}"), data=payload[at + len(_DATA) : -1])
     except ValueError as error:
         raise _unreadable(str(error)) from None
+
+
+def _unpack_named(payload: bytes, blob: BlobRef) -> Unpacked:
+    at = payload.rfind(_BLOB)
+    try:
+        facts = _object(payload[:at].removesuffix(b",") + b"}")
+    except ValueError as error:
+        raise _unreadable(str(error)) from None
+    if "data" in facts:
+        raise _unreadable("it has data and names a blob")
+    return Unpacked(facts=facts, data=None, blob=blob)
 
 
 def _unreadable(why: str) -> LanternError:

@@ -35,6 +35,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if handler.unary_unary:
             return handler._replace(unary_unary=_guard_unary(handler.unary_unary, method))
+        if handler.stream_unary:
+            return handler._replace(stream_unary=_guard_unary(handler.stream_unary, method))
         if handler.unary_stream:
             return handler._replace(unary_stream=_guard_stream(handler.unary_stream, method))
         if handler.stream_stream:

@@ -6,6 +6,7 @@ Method: the GroupCommitter over both databases, with drivers that know only what
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from journal_kit import (
     LIMITS,
@@ -202,10 +203,10 @@ class Faulty:
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
-    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> tuple[str, ...]:
+    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange], **more: Any) -> tuple[str, ...]:
         if any(row.step_id == self.poison for row in rows if self.poison):
             raise RuntimeError("the database does not take this row")
-        woken = await self._store.insert_group(rows, changes)
+        woken = await self._store.insert_group(rows, changes, **more)
         if self.lose_answers:
             self.lose_answers -= 1
             raise Disconnected("the connection broke after the commit")

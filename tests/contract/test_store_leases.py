@@ -160,7 +160,7 @@ async def test_release_queues_the_run_and_is_idempotent(store: Store) -> None:
     with pytest.raises(LanternError, match=reasons.LEASE_LOST):
         await store.release_lease(run_id, 1, "somebody")
     assert await store.release_lease(run_id, 1, "w1") == 0
-    assert await store.release_lease(run_id, 1, "w1") is None
+    assert await store.release_lease(run_id, 1, "w1") == 0
     assert (await store.get_run(run_id)).state is RunState.QUEUED
     assert [o.reason for o in await store.find_orphans(10, LIMITS)] == ["upgrade"]
     assert await store.acquire_lease(grant(run_id, target), LIMITS) == 2
@@ -205,7 +205,7 @@ async def test_a_run_that_a_worker_refused_is_offered_at_once_for_the_same_reaso
     run_id = (await start(store)).run.run_id
     assert await store.acquire_lease(grant(run_id, target, reason), LIMITS) == 1
     assert await store.release_lease(run_id, 1, "w1", ReleaseCause.REFUSED) == 0
-    assert await store.release_lease(run_id, 1, "w1", ReleaseCause.REFUSED) is None
+    assert await store.release_lease(run_id, 1, "w1", ReleaseCause.REFUSED) == 0
     assert [(o.run_id, o.reason) for o in await store.find_orphans(10, LIMITS)] == [(run_id, reason)]
     assert await store.acquire_lease(grant(run_id, target, reason), LIMITS) == 2
 

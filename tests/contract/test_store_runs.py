@@ -292,7 +292,7 @@ async def test_one_claim_wins_and_its_settlement_is_a_fact(store: Store) -> None
     done = Settlement(key="k" * 64, state=SideEffectState.DELIVERED, result=b'{"id":1}', run_id=run_id, worker_id="w1")
     settled, woken = await store.settle_side_effect(done)
     assert (settled.state, settled.result, woken) == (SideEffectState.DELIVERED, b'{"id":1}', True)
-    assert await store.settle_side_effect(done) == (settled, False)
+    assert await store.settle_side_effect(done) == (settled, True), "told again"
     other = Settlement(key="k" * 64, state=SideEffectState.REFUSED, result=b"0", run_id=run_id, worker_id="w1")
     with pytest.raises(LanternError, match=reasons.SIDE_EFFECT_SETTLED):
         await store.settle_side_effect(other)

@@ -25,6 +25,9 @@ IDEMPOTENT_BY = {
     "DeferRunRequest": "sets a state",
     "CommitFeedConsumerRequest": "compare-and-set",
     "DriveRequest": "epoch",
+    "PutBlobRequest": "content",
+    "HasBlobsRequest": "asking again spares for another while",
+    "CollectBlobsRequest": "deletes what nothing names",
     "RunPassRequest": "a pass is level-triggered",
 }
 READING = ("Get", "List", "Find", "Follow", "Watch")

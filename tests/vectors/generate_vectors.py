@@ -98,6 +98,31 @@ def _digest_of(seq: int, epoch: int, attempt: int, kind: str, step_id: str, payl
     }
 
 
+def make_payloads() -> dict[str, Any]:
+    """Events' payloads: engine facts (JSON text), and user data (hex) or the blob that holds them."""
+    blob = {"sha256": hashlib.sha256(b"[1,2]").hexdigest(), "size": 5_242_880}
+    named = f'"blob":{{"sha256":"{blob["sha256"]}","size":{blob["size"]}}}'
+    as_data = "{" + named + "}"
+    cases: list[tuple[str, bytes | None, dict[str, Any] | None, str]] = [
+        ("{}", None, None, "{}"),
+        ('{"name":"charge","of":3}', None, None, '{"name":"charge","of":3}'),
+        ("{}", b'{"a":1}', None, '{"data":{"a":1}}'),
+        ('{"name":"charge"}', b" [ 9007199254740993 ] ", None, '{"name":"charge","data": [ 9007199254740993 ] }'),
+        ('{"text":"\\"data\\":1"}', b"null", None, '{"text":"\\"data\\":1","data":null}'),
+        ("{}", None, blob, "{" + named + "}"),
+        ('{"name":"charge","of":3}', None, blob, '{"name":"charge","of":3,' + named + "}"),
+        ("{}", as_data.encode(), None, '{"data":' + as_data + "}"),
+        ('{"x":' + as_data + "}", None, None, '{"x":' + as_data + "}"),
+    ]
+    return {
+        "about": "event payloads: facts (JSON text), data (hex) or blob, and the payload's text",
+        "cases": [
+            {"facts": facts, "data": None if data is None else data.hex(), "blob": held, "payload": payload}
+            for facts, data, held, payload in cases
+        ],
+    }
+
+
 def make_json() -> dict[str, Any]:
     """Which bytes are user data, and where the fault of the others lies. Bytes in hex, for not all are text."""
     accepted: list[bytes] = [
@@ -175,7 +200,13 @@ def make_feed() -> dict[str, Any]:
 
 def make_all() -> dict[str, dict[str, Any]]:
     """Every file by its name."""
-    return {"keys.json": make_keys(), "chain.json": make_chain(), "json.json": make_json(), "feed.json": make_feed()}
+    return {
+        "keys.json": make_keys(),
+        "chain.json": make_chain(),
+        "json.json": make_json(),
+        "payloads.json": make_payloads(),
+        "feed.json": make_feed(),
+    }
 
 
 def to_text(vectors: dict[str, Any]) -> str:

@@ -11,7 +11,9 @@ from generate_vectors import FOLDER, make_all, to_text
 
 from lantern_journal.domain import feed
 from lantern_journal.domain.feed import FeedEntry
-from lantern_kernel import chain, json_bytes
+from lantern_kernel import chain, json_bytes, payloads
+from lantern_kernel.blobs import BlobRef
+from lantern_kernel.bounds import PAYLOAD_INLINE_BYTES_MAX
 from lantern_kernel.errors import InvalidField
 from lantern_kernel.event import Event, NewEvent, find_chain_fault
 from lantern_kernel.keys import idempotency_key
@@ -115,8 +117,18 @@ def test_refused_json(case: dict[str, Any]) -> None:
     else:
         raw = bytes.fromhex(case["bytes"])
     with pytest.raises(InvalidField) as caught:
-        json_bytes.check(raw, "input")
+        json_bytes.check(raw, "input", bytes_max=PAYLOAD_INLINE_BYTES_MAX)
     assert (caught.value.reason, caught.value.details["field"]) == (case["reason"], case["field"])
+
+
+@pytest.mark.parametrize("case", load("payloads.json")["cases"], ids=lambda case: case["payload"][:20])
+def test_payloads(case: dict[str, Any]) -> None:
+    held = case["blob"] and BlobRef(sha256=case["blob"]["sha256"], size=case["blob"]["size"])
+    data = None if case["data"] is None else bytes.fromhex(case["data"])
+    payload = case["payload"].encode()
+    assert payloads.pack(json.loads(case["facts"]), held or data) == payload
+    assert payloads.unpack(payload) == payloads.Unpacked(facts=json.loads(case["facts"]), data=data, blob=held)
+    assert payloads.named_blob(payload) == held
 
 
 def test_feed_entries() -> None:

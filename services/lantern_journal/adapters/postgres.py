@@ -13,9 +13,17 @@ from sqlalchemy import exc
 from lantern_journal.adapters import migrate as migrations
 from lantern_journal.adapters import sql_partitions
 from lantern_journal.adapters.engines import POSTGRES_CONNECT, postgres_engine, postgres_sync_engine, postgres_url
-from lantern_journal.adapters.sql_events import POSTGRES_HEADS, POSTGRES_INSERT, Transaction, insert_parameters
+from lantern_journal.adapters.sql_events import (
+    POSTGRES_CHECKED_INSERT,
+    POSTGRES_HEADS,
+    POSTGRES_INSERT,
+    Transaction,
+    insert_parameters,
+    top_parameters,
+)
 from lantern_journal.adapters.sql_store import Contended, SqlStore, disk_full
-from lantern_journal.domain.appends import Head, Row
+from lantern_journal.domain.appends import Head, Row, Top
+from lantern_journal.domain.blobs import NamedBlobs
 from lantern_journal.domain.run_state import RunChange
 from lantern_journal.ports import Collision, Disconnected
 from lantern_kernel import reasons
@@ -32,6 +40,7 @@ _GIVE_WAY = frozenset({"40001", "40P01", "55P03"})
 """serialization_failure, deadlock_detected, lock_not_available."""
 
 _INSERT = POSTGRES_INSERT.encode()
+_CHECKED_INSERT = POSTGRES_CHECKED_INSERT.encode()
 _HEADS = POSTGRES_HEADS.encode()
 _CANCELED = "57014"
 _DISK_FULL = "53100"
@@ -66,8 +75,9 @@ class PostgresStore(SqlStore):
 
     is_shared: bool = True
 
-    def __init__(self, url: str, now_sql: str = NOW_SQL) -> None:
+    def __init__(self, url: str, now_sql: str = NOW_SQL, *, check_digests: bool = False) -> None:
         self._now_sql = now_sql
+        self.checks_digests = check_digests
         self._conninfo = postgres_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
         self._engine = postgres_engine(url)
         self._group: psycopg.AsyncConnection[Any] | None = None
@@ -76,20 +86,24 @@ class PostgresStore(SqlStore):
         self._token = secrets.token_hex(8)
 
     @classmethod
-    async def open(cls, url: str, *, migrate: bool = True, now_sql: str = NOW_SQL) -> "PostgresStore":
+    async def open(
+        cls, url: str, *, migrate: bool = True, now_sql: str = NOW_SQL, check_digests: bool = False
+    ) -> "PostgresStore":
         """Brings the database up to date; the connections are made when they are needed.
 
         Args:
             url: Of the database.
             migrate: Bring it up to date; else refuse one that is not.
             now_sql: Asks the database for its time, microseconds; a test lets the time stand still.
+            check_digests: A group of appends goes in only where the database holds what it is put on top of. For
+                databases whose failover may lose commits that were acknowledged; elsewhere it only costs time.
         """
         engine = postgres_sync_engine(url)
         try:
             await asyncio.to_thread(migrations.migrate if migrate else migrations.check, engine)
         except exc.OperationalError as error:
             raise LanternError(reasons.UNAVAILABLE, f"the database cannot be used: {error.orig}") from None
-        return cls(url, now_sql)
+        return cls(url, now_sql, check_digests=check_digests)
 
     async def close(self) -> None:
         """See Store."""
@@ -136,13 +150,25 @@ class PostgresStore(SqlStore):
 
         return await self._direct(ask)
 
-    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> tuple[str, ...]:
-        """See Store; a group that changes no run's row is one autocommit statement."""
-        if changes:
-            return await super().insert_group(rows, changes)
+    async def insert_group(
+        self,
+        rows: Sequence[Row],
+        changes: Sequence[RunChange],
+        *,
+        blobs: Sequence[NamedBlobs] = (),
+        tops: Sequence[Top] = (),
+    ) -> tuple[str, ...]:
+        """See Store; a group that changes no run's row and names no blob is one autocommit statement."""
+        if changes or blobs:
+            return await super().insert_group(rows, changes, blobs=blobs, tops=tops)
 
         async def write(connection: psycopg.AsyncConnection[Any]) -> None:
-            await connection.execute(_INSERT, insert_parameters(rows))
+            if not self.checks_digests:
+                await connection.execute(_INSERT, insert_parameters(rows))
+                return
+            parameters = top_parameters(tops) + insert_parameters(rows)
+            if not (await connection.execute(_CHECKED_INSERT, parameters)).rowcount:
+                raise Collision("an event that was named as the last of a run does not stand in the database")
 
         await self._direct(write)
         return ()

@@ -168,6 +168,8 @@ run_inbox = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("payload", sa.LargeBinary, nullable=False),
     sa.Column("created_us", sa.BigInteger, nullable=False),
+    # The blob that holds the payload, `SHA-256:size`, `payload` being empty then.
+    sa.Column("payload_blob", sa.Text),
 )
 sa.Index("run_inbox_request", run_inbox.c.run_id, run_inbox.c.request_id, unique=True)
 
@@ -186,6 +188,8 @@ side_effect_receipts = sa.Table(
     sa.Column("claimed_us", sa.BigInteger, nullable=False),
     sa.Column("settled_us", sa.BigInteger),
     sa.Column("settled_by", sa.Text, nullable=False),
+    # The blob that holds the result, `SHA-256:size`, `result` being empty then.
+    sa.Column("result_blob", sa.Text),
 )
 
 agents = sa.Table(
@@ -200,6 +204,48 @@ agents = sa.Table(
     sa.Column("created_us", sa.BigInteger, nullable=False),
 )
 sa.Index("agents_digest", agents.c.tenant_id, agents.c.name, agents.c.digest, unique=True)
+
+journal_blobs = sa.Table(
+    "journal_blobs",
+    metadata,
+    sa.Column("tenant_id", sa.Text, primary_key=True),
+    # Of the content, in hexadecimal digits.
+    sa.Column("sha256", sa.Text, primary_key=True),
+    # The upload that brought it, under which its chunks are kept.
+    sa.Column("upload_id", sa.Text, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+    # When it was last uploaded or asked for: not collected for some time after.
+    sa.Column("touched_us", sa.BigInteger, nullable=False),
+)
+
+journal_blob_chunks = sa.Table(
+    "journal_blob_chunks",
+    metadata,
+    sa.Column("upload_id", sa.Text, primary_key=True),
+    # From 0; each but the last holds 256 KiB.
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+)
+
+# Uploads that are not finished.
+journal_blob_uploads = sa.Table(
+    "journal_blob_uploads",
+    metadata,
+    sa.Column("upload_id", sa.Text, primary_key=True),
+    sa.Column("tenant_id", sa.Text, nullable=False),
+    sa.Column("touched_us", sa.BigInteger, nullable=False),
+)
+
+# Which runs name a blob, in events, entries or claims: as long as one does, it stays.
+journal_blob_refs = sa.Table(
+    "journal_blob_refs",
+    metadata,
+    sa.Column("tenant_id", sa.Text, primary_key=True),
+    sa.Column("sha256", sa.Text, primary_key=True),
+    sa.Column("run_id", _id, primary_key=True),
+)
+sa.Index("journal_blob_refs_run", journal_blob_refs.c.run_id)
 
 journal_marks = sa.Table(
     "journal_marks",

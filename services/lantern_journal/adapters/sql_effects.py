@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_waking
+from lantern_journal.adapters import sql_blobs, sql_waking
 from lantern_journal.adapters.schema import runs, side_effect_receipts
 from lantern_journal.adapters.sql_events import Transaction
 from lantern_journal.adapters.sql_leases import lease_lost
@@ -58,23 +58,34 @@ def settle(tx: Transaction, request: Settlement) -> tuple[SideEffect, bool]:
             reasons.SIDE_EFFECT_NOT_FOUND, f"the run never claimed a delivery of key {request.key!r}", key=request.key
         )
     if found.state != SideEffectState.CLAIMED:
-        if (found.state, found.result) == (request.state.value, request.result):
-            return _side_effect(found), False
+        asked = (request.state.value, request.result, sql_blobs.ref_text(request.result_blob))
+        if (found.state, found.result, found.result_blob) == asked:
+            # Perhaps by this very call, whose answer was lost before it could be told that the run was woken.
+            return _side_effect(found), True
         raise LanternError(
             reasons.SIDE_EFFECT_SETTLED,
             f"the delivery is recorded as {found.state}, with what came back then",
             key=request.key,
             state=found.state,
         )
+    tenant_id = next(run.tenant_id for run in concerned if run.run_id == request.run_id)
+    sql_blobs.name_one(tx, tenant_id, request.result_blob, request.run_id, "result_blob")
     tx.connection.execute(
         receipts.update()
         .where(receipts.c.key == request.key)
-        .values(state=request.state.value, result=request.result, settled_us=tx.now_us, settled_by=request.worker_id)
+        .values(
+            state=request.state.value,
+            result=request.result,
+            result_blob=sql_blobs.ref_text(request.result_blob),
+            settled_us=tx.now_us,
+            settled_by=request.worker_id,
+        )
     )
     waiting = [run.run_id for run in concerned if run.state == RunState.WAITING and run.waiting_on == "operator"]
     for run_id in waiting:
         sql_waking.wake(tx, run_id, run_state.SIGNALLED)
-    return SideEffect(key=request.key, state=request.state, result=request.result), bool(waiting)
+    settled = SideEffect(key=request.key, state=request.state, result=request.result, result_blob=request.result_blob)
+    return settled, bool(waiting)
 
 
 def _lock_concerned(tx: Transaction, run_id: str) -> Sequence[Any]:
@@ -91,7 +102,7 @@ def _lock_concerned(tx: Transaction, run_id: str) -> Sequence[Any]:
         .where(other.c.ended_us.is_(None), other.c.workflow_id != "")
     )
     return tx.connection.execute(
-        sa.select(runs.c.run_id, runs.c.state, runs.c.waiting_on)
+        sa.select(runs.c.run_id, runs.c.state, runs.c.waiting_on, runs.c.tenant_id)
         .where(sa.or_(runs.c.run_id == run_id, runs.c.run_id.in_(open_one)))
         .order_by(runs.c.run_id)
         .with_for_update()
@@ -104,4 +115,9 @@ def _find(tx: Transaction, key: str, *, lock: bool = False) -> Any | None:
 
 
 def _side_effect(row: Any) -> SideEffect:
-    return SideEffect(key=row.key, state=SideEffectState(row.state), result=row.result)
+    return SideEffect(
+        key=row.key,
+        state=SideEffectState(row.state),
+        result=row.result,
+        result_blob=sql_blobs.ref_of(row.result_blob),
+    )

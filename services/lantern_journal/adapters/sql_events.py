@@ -8,7 +8,8 @@ import sqlalchemy as sa
 from lantern_journal.adapters.postgres_arrays import byteas, int4s, int8s, texts
 from lantern_journal.adapters.schema import EVENT_COLUMNS, journal_events, runs
 from lantern_journal.domain import feed
-from lantern_journal.domain.appends import Head, Row, event_of, genesis, not_found, rows_of
+from lantern_journal.domain.appends import Head, Row, Top, event_of, genesis, not_found, rows_of
+from lantern_journal.ports import Collision
 from lantern_kernel.event import Event, NewEvent
 
 _NAMES = ", ".join(EVENT_COLUMNS)
@@ -26,6 +27,16 @@ POSTGRES_INSERT = (
     f" INSERT INTO journal_events ({_NAMES}) SELECT * FROM unnest({_ARRAYS})"
 )
 """One statement for any number of rows and their entries in the feed, so that one prepared plan serves all groups."""
+
+POSTGRES_CHECKED_INSERT = (
+    "WITH top AS (SELECT bool_and(coalesce((SELECT e.digest FROM journal_events e"
+    " WHERE e.run_id = t.run_id AND e.seq = t.seq) = t.digest, false)) AS stands"
+    " FROM unnest(%b::text[], %b::bigint[], %b::bytea[]) AS t(run_id, seq, digest)),"
+    " feed AS (INSERT INTO journal_feed (xid, time_us, entries)"
+    " SELECT pg_current_xact_id()::text::bigint, %b::bigint, %b::bytea FROM top WHERE top.stands)"
+    f" INSERT INTO journal_events ({_NAMES}) SELECT u.* FROM unnest({_ARRAYS}) AS u, top WHERE top.stands"
+)
+"""The same for a database that may have lost commits: nothing goes in, and no error, unless every top stands."""
 
 SQLITE_FEED = "INSERT INTO journal_feed (xid, time_us, entries) VALUES (0, ?, ?)"
 
@@ -67,6 +78,28 @@ def insert_parameters(rows: Sequence[Row]) -> list[object]:
     """What POSTGRES_INSERT takes: the feed row's values, then one array per column."""
     columns = zip(*rows, strict=True)
     return [*feed_values(rows), *(array(column) for (_, array), column in zip(_COLUMNS, columns, strict=True))]
+
+
+def top_parameters(tops: Sequence[Top]) -> list[object]:
+    """What POSTGRES_CHECKED_INSERT takes before the rest."""
+    run_ids, seqs, digests = zip(*tops, strict=True)
+    return [texts(run_ids), int8s(seqs), byteas(digests)]
+
+
+def check_tops(connection: sa.Connection, tops: Sequence[Top]) -> None:
+    """Raises Collision where the database does not hold what a group is put on top of."""
+    events = journal_events
+    found = {
+        (row.run_id, row.seq): row.digest
+        for row in connection.execute(
+            sa.select(events.c.run_id, events.c.seq, events.c.digest).where(
+                sa.tuple_(events.c.run_id, events.c.seq).in_([(top.run_id, top.seq) for top in tops])
+            )
+        )
+    }
+    for top in tops:
+        if found.get((top.run_id, top.seq)) != top.digest:
+            raise Collision(f"event {top.seq} of run {top.run_id} does not stand in the database as named")
 
 
 def feed_values(rows: Sequence[Row]) -> tuple[int, bytes]:

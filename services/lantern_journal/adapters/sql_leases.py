@@ -48,6 +48,7 @@ _RUN = sa.select(
     runs.c.waiting_on,
     runs.c.failed_digests,
     runs.c.drive_faults,
+    runs.c.recover_after_us,
 )
 
 
@@ -159,16 +160,18 @@ def lease_lost(run_id: str, epoch: int) -> LanternError:
 
 def release_lease(
     tx: Transaction, run_id: str, epoch: int, worker_id: str, cause: ReleaseCause = ReleaseCause.DRAIN
-) -> int | None:
-    """Clears the holder and queues the run; when it may go on, or None where it was released before."""
+) -> int:
+    """Clears the holder and queues the run; when it may go on, also where it was released before."""
     row = tx.connection.execute(_RUN.where(runs.c.run_id == run_id).with_for_update()).one_or_none()
     if row is None:
         raise not_found(run_id)
     if row.epoch != epoch:
         raise lease_lost(run_id, epoch)
     lock = find_lock(tx.connection, run_id)
+    set_aside_until_us: int = row.recover_after_us
     if lock is None or not lock.worker_id:
-        return None
+        # Perhaps by this very call, before its connection was lost: what follows may not have been told.
+        return set_aside_until_us
     if lock.worker_id != worker_id:
         raise lease_lost(run_id, epoch)
     tx.connection.execute(
@@ -176,7 +179,7 @@ def release_lease(
     )
     queued = run_state.next_state(RunState(row.state), run_state.RELEASED)
     if queued is None:
-        return None
+        return set_aside_until_us
     values: dict[str, Any] = {"state": queued.value, "recover_after_us": 0, "updated_us": tx.now_us}
     if cause is ReleaseCause.DRAIN:
         values["wake_reason"] = run_state.UPGRADED

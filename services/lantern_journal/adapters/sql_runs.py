@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_waking
+from lantern_journal.adapters import sql_blobs, sql_waking
 from lantern_journal.adapters.schema import journal_events, run_inbox, run_locks, runs
 from lantern_journal.adapters.sql_events import Transaction, head_of, rows_within, write_events
 from lantern_journal.domain import run_state
@@ -22,6 +22,7 @@ from lantern_journal.domain.records import (
 from lantern_journal.domain.run_state import RunChange, RunGate, RunState
 from lantern_journal.ports import GroupRefused
 from lantern_kernel import kinds, payloads, reasons
+from lantern_kernel.blobs import BlobRef, Content
 from lantern_kernel.bounds import INBOX_ENTRIES_MAX
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import NewEvent
@@ -45,8 +46,8 @@ def get_run(connection: sa.Connection, run_id: str) -> Run:
             )
         )
     }
-    given = payloads.unpack(found[1]).data if 1 in found else None
-    result = payloads.unpack(found[row.end_seq]).data if row.state == RunState.SUCCEEDED else None
+    given = payloads.unpack(found[1]).content if 1 in found else None
+    result = payloads.unpack(found[row.end_seq]).content if row.state == RunState.SUCCEEDED else None
     return _run(row, given, result)
 
 
@@ -75,7 +76,7 @@ def list_runs(
     return [_run(row, None, None) for row in found], len(sizes) > taken
 
 
-def _run(row: Any, given: bytes | None, result: bytes | None) -> Run:
+def _run(row: Any, given: Content | None, result: Content | None) -> Run:
     return Run(
         run_id=row.run_id,
         tenant_id=row.tenant_id,
@@ -95,8 +96,10 @@ def _run(row: Any, given: bytes | None, result: bytes | None) -> Run:
         consumed_inbox=row.consumed_inbox,
         epoch=row.epoch,
         end_seq=row.end_seq,
-        input=given,
-        result=result,
+        input=given if isinstance(given, bytes) else None,
+        result=result if isinstance(result, bytes) else None,
+        input_blob=given if isinstance(given, BlobRef) else None,
+        result_blob=result if isinstance(result, BlobRef) else None,
     )
 
 
@@ -201,19 +204,19 @@ def _ending_values(change: RunChange) -> dict[str, object]:
 def send(tx: Transaction, entry: NewEntry, limits: Limits) -> SentEntry:
     """Takes an inbox entry in; wakes the run where it waits for that, or ends it where a cancel may at once."""
     row = tx.connection.execute(
-        sa.select(runs.c.state, runs.c.waiting_on, runs.c.inbox_number, runs.c.epoch)
+        sa.select(runs.c.state, runs.c.waiting_on, runs.c.inbox_number, runs.c.epoch, runs.c.tenant_id)
         .where(runs.c.run_id == entry.run_id)
         .with_for_update()
     ).one_or_none()
     if row is None:
         raise not_found(entry.run_id)
     before = tx.connection.execute(
-        sa.select(run_inbox.c.number, run_inbox.c.kind, run_inbox.c.name, run_inbox.c.payload).where(
-            run_inbox.c.run_id == entry.run_id, run_inbox.c.request_id == entry.request_id
-        )
+        sa.select(run_inbox).where(run_inbox.c.run_id == entry.run_id, run_inbox.c.request_id == entry.request_id)
     ).one_or_none()
+    blob = sql_blobs.ref_text(entry.payload_blob)
     if before is not None:
-        if (before.kind, before.name, before.payload) != (entry.kind, entry.name, entry.payload):
+        known = (before.kind, before.name, before.payload, before.payload_blob)
+        if known != (entry.kind, entry.name, entry.payload, blob):
             raise LanternError(
                 reasons.REQUEST_ID_REUSED,
                 f"request id {entry.request_id!r} was used for another entry of this run",
@@ -229,6 +232,7 @@ def send(tx: Transaction, entry: NewEntry, limits: Limits) -> SentEntry:
             reasons.INBOX_FULL, f"the run's inbox holds {INBOX_ENTRIES_MAX} entries", run_id=entry.run_id
         )
     number = row.inbox_number + 1
+    sql_blobs.name_one(tx, row.tenant_id, entry.payload_blob, entry.run_id, "payload_blob")
     tx.connection.execute(
         run_inbox.insert().values(
             run_id=entry.run_id,
@@ -238,6 +242,7 @@ def send(tx: Transaction, entry: NewEntry, limits: Limits) -> SentEntry:
             name=entry.name,
             payload=entry.payload,
             created_us=tx.now_us,
+            payload_blob=blob,
         )
     )
     tx.connection.execute(runs.update().where(runs.c.run_id == entry.run_id).values(inbox_number=number))
@@ -290,7 +295,15 @@ def list_inbox(
         .where(run_inbox.c.run_id == run_id, run_inbox.c.number > after, run_inbox.c.number <= last)
         .order_by(run_inbox.c.number)
     )
-    entries = [
-        InboxEntry(number=r.number, kind=r.kind, name=r.name, payload=r.payload, created_us=r.created_us) for r in found
-    ]
-    return entries, len(sizes) > taken
+    return [_entry(row) for row in found], len(sizes) > taken
+
+
+def _entry(row: Any) -> InboxEntry:
+    return InboxEntry(
+        number=row.number,
+        kind=row.kind,
+        name=row.name,
+        payload=row.payload,
+        created_us=row.created_us,
+        payload_blob=sql_blobs.ref_of(row.payload_blob),
+    )

@@ -6,16 +6,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_runs, sql_sessions
+from lantern_journal.adapters import sql_blobs, sql_runs, sql_sessions
 from lantern_journal.adapters.schema import agents, journal_events, run_locks, runs
 from lantern_journal.adapters.sql_events import Transaction, event_of, insert_rows
 from lantern_journal.adapters.sql_sessions import FoundSession
-from lantern_journal.domain import leases, run_state
+from lantern_journal.domain import blobs, leases, run_state
 from lantern_journal.domain.appends import Row, genesis, rows_of
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import NewRun, Run, StartedRun, WorkflowIdPolicy
 from lantern_journal.domain.run_state import RunState
 from lantern_kernel import kinds, payloads, reasons
+from lantern_kernel.blobs import BlobRef
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import NewEvent
 
@@ -33,11 +34,13 @@ class _Known:
     agents: dict[tuple[str, str], dict[str, int]]
     # By worker.
     sessions: dict[str, FoundSession]
+    # Tenant and blob of the inputs that are there; held.
+    blobs: set[tuple[str, BlobRef]]
 
 
 def start_runs(tx: Transaction, starts: Sequence[NewRun], limits: Limits) -> list[StartedRun | LanternError]:
     """Starts runs that differ in request id and workflow id; for each the run, or why it was refused."""
-    known = _look_up(tx.connection, starts)
+    known = _look_up(tx, starts)
     outcomes: list[StartedRun | LanternError] = []
     rows: list[Row] = []
     run_values: list[dict[str, Any]] = []
@@ -49,6 +52,8 @@ def start_runs(tx: Transaction, starts: Sequence[NewRun], limits: Limits) -> lis
                 outcomes.append(before)
                 continue
             version, digest, granted = _pin(tx, new, known, limits)
+            if new.input_blob is not None and (new.tenant_id, new.input_blob) not in known.blobs:
+                raise blobs.absent(new.input_blob, field="input_blob")
         except LanternError as error:
             outcomes.append(error)
             continue
@@ -65,10 +70,21 @@ def start_runs(tx: Transaction, starts: Sequence[NewRun], limits: Limits) -> lis
         if lock_values:
             tx.connection.execute(run_locks.insert(), lock_values)
         insert_rows(tx.connection, sorted(rows, key=lambda row: row.run_id))
+        sql_blobs.write_names(tx, _named(starts, {values["run_id"] for values in run_values}))
     return outcomes
 
 
-def _look_up(connection: sa.Connection, starts: Sequence[NewRun]) -> _Known:
+def _named(starts: Sequence[NewRun], made: set[str]) -> list[tuple[str, BlobRef, str]]:
+    """Which of the runs that were made name which blobs."""
+    return [
+        (new.tenant_id, new.input_blob, new.run_id)
+        for new in starts
+        if new.input_blob is not None and new.run_id in made
+    ]
+
+
+def _look_up(tx: Transaction, starts: Sequence[NewRun]) -> _Known:
+    connection = tx.connection
     workers = sorted({new.target.worker_id for new in starts if new.target is not None})
     # Held: no lease is granted to a session that is being closed.
     sessions = sql_sessions.hold(connection, workers) if workers else {}
@@ -91,6 +107,7 @@ def _look_up(connection: sa.Connection, starts: Sequence[NewRun]) -> _Known:
         any_workflows=_workflows(connection, rejecting, sa.true()),
         agents=found_agents,
         sessions=sessions,
+        blobs=sql_blobs.hold(tx, [(new.tenant_id, new.input_blob) for new in starts if new.input_blob is not None]),
     )
 
 
@@ -186,7 +203,9 @@ def _first_rows(tx: Transaction, new: NewRun, version: int, digest: str, *, gran
         "requestId": new.request_id,
         "traceparent": new.traceparent,
     }
-    started = NewEvent(kind=kinds.RUN_STARTED, payload=payloads.pack(facts, new.input), salt=new.salts[0])
+    started = NewEvent(
+        kind=kinds.RUN_STARTED, payload=payloads.pack(facts, new.input_blob or new.input), salt=new.salts[0]
+    )
     rows: list[Row] = []
     head = rows_of(new.run_id, genesis(new.run_id), 0, tx.now_us, [started], rows)
     if granted:
@@ -217,7 +236,8 @@ def _run(tx: Transaction, new: NewRun, version: int, digest: str, *, granted: bo
         consumed_inbox=0,
         epoch=1 if granted else 0,
         end_seq=None,
-        input=new.input,
+        input=new.input if new.input_blob is None else None,
+        input_blob=new.input_blob,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from lantern_journal.adapters import (
+    sql_blobs,
     sql_effects,
     sql_events,
     sql_feed,
@@ -20,7 +21,8 @@ from lantern_journal.adapters import (
     sql_starts,
 )
 from lantern_journal.adapters.sql_events import Transaction
-from lantern_journal.domain.appends import Head, Row
+from lantern_journal.domain.appends import Head, Row, Top
+from lantern_journal.domain.blobs import Collected, NamedBlobs, Place, StoredBlob, Upload
 from lantern_journal.domain.feed import FeedFilter, FeedPage
 from lantern_journal.domain.feed_cursor import Cursor, Snapshot
 from lantern_journal.domain.leases import Limits
@@ -48,8 +50,9 @@ from lantern_journal.domain.records import (
     Worker,
 )
 from lantern_journal.domain.run_state import RunChange
-from lantern_journal.ports import Collision, Disconnected
+from lantern_journal.ports import Collision, Disconnected, GroupRefused
 from lantern_kernel import reasons
+from lantern_kernel.blobs import BlobRef
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event
 
@@ -84,6 +87,8 @@ class SqlStore(abc.ABC):
 
     generation: int = 1
     _feed_database: tuple[int, int | None] = (0, None)
+    # Whether a group goes in only where the database still holds what it is put on top of.
+    checks_digests: bool = False
 
     @abc.abstractmethod
     async def _transact(self, function: Callable[[Transaction], T]) -> T:
@@ -130,17 +135,27 @@ class SqlStore(abc.ABC):
         """See Store."""
         return await self._read(sql_events.head_of, run_id)
 
-    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> tuple[str, ...]:
+    async def insert_group(
+        self,
+        rows: Sequence[Row],
+        changes: Sequence[RunChange],
+        *,
+        blobs: Sequence[NamedBlobs] = (),
+        tops: Sequence[Top] = (),
+    ) -> tuple[str, ...]:
         """See Store."""
 
         def write(tx: Transaction) -> tuple[str, ...]:
-            if not changes:
-                sql_events.insert_rows(tx.connection, rows)
-                return ()
             sql_parks.lock(tx, changes)
-            sql_runs.check_changes(tx.connection, changes)
+            if changes:
+                sql_runs.check_changes(tx.connection, changes)
+            if blobs and (absent := sql_blobs.name_blobs(tx, blobs)):
+                raise GroupRefused({}, absent)
+            if self.checks_digests:
+                sql_events.check_tops(tx.connection, tops)
             sql_events.insert_rows(tx.connection, rows)
-            sql_runs.apply_changes(tx.connection, changes)
+            if changes:
+                sql_runs.apply_changes(tx.connection, changes)
             return sql_parks.wake_late(tx, changes)
 
         try:
@@ -186,7 +201,7 @@ class SqlStore(abc.ABC):
 
     async def release_lease(
         self, run_id: str, epoch: int, worker_id: str, cause: ReleaseCause = ReleaseCause.DRAIN
-    ) -> int | None:
+    ) -> int:
         """See Store."""
         return await self._write(sql_leases.release_lease, run_id, epoch, worker_id, cause)
 
@@ -278,3 +293,37 @@ class SqlStore(abc.ABC):
     async def commit_feed_consumer(self, name: str, before: str, after: str) -> None:
         """See Store."""
         await self._write(sql_feed.commit_feed_consumer, name, before, after)
+
+    # Blobs.
+
+    async def begin_upload(self, upload: Upload) -> bool:
+        """See Store."""
+        return await self._write(sql_blobs.begin_upload, upload)
+
+    async def write_chunks(self, upload_id: str, first: int, data: Sequence[bytes]) -> None:
+        """See Store."""
+        await self._write(sql_blobs.write_chunks, upload_id, first, data)
+
+    async def finish_upload(self, upload: Upload) -> bool:
+        """See Store."""
+        return await self._write(sql_blobs.finish_upload, upload)
+
+    async def abandon_upload(self, upload_id: str) -> None:
+        """See Store."""
+        await self._write(sql_blobs.abandon_upload, upload_id)
+
+    async def has_blobs(self, tenant_id: str, wanted: Sequence[BlobRef]) -> set[BlobRef]:
+        """See Store."""
+        return await self._write(sql_blobs.has_blobs, tenant_id, wanted)
+
+    async def find_blob(self, tenant_id: str, blob: BlobRef) -> StoredBlob | None:
+        """See Store."""
+        return await self._read(sql_blobs.find_blob, tenant_id, blob)
+
+    async def read_chunk(self, upload_id: str, number: int) -> bytes | None:
+        """See Store."""
+        return await self._read(sql_blobs.read_chunk, upload_id, number)
+
+    async def collect_blobs(self, after: Place, kept_us: int) -> Collected:
+        """See Store. Tried once: the next pass comes to what this one does not."""
+        return await self._once(lambda tx: sql_blobs.collect(tx, after, kept_us))

@@ -18,7 +18,8 @@ from lantern_journal.adapters.engines import FileLock, sqlite_engine
 from lantern_journal.adapters.schema import journal_marks
 from lantern_journal.adapters.sql_events import SQLITE_FEED, SQLITE_INSERT, Transaction, feed_values
 from lantern_journal.adapters.sql_store import SqlStore, disk_full
-from lantern_journal.domain.appends import Row
+from lantern_journal.domain.appends import Row, Top
+from lantern_journal.domain.blobs import NamedBlobs
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import Tended, Tending
 from lantern_journal.domain.run_state import RunChange
@@ -121,10 +122,17 @@ class SqliteStore(SqlStore):
         except (exc.OperationalError, sqlite3.OperationalError) as error:
             raise _failure(error) from None
 
-    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> tuple[str, ...]:
-        """See Store; a group that changes no run's row goes to the driver directly, which is half the work."""
-        if changes:
-            return await super().insert_group(rows, changes)
+    async def insert_group(
+        self,
+        rows: Sequence[Row],
+        changes: Sequence[RunChange],
+        *,
+        blobs: Sequence[NamedBlobs] = (),
+        tops: Sequence[Top] = (),
+    ) -> tuple[str, ...]:
+        """See Store; a group of events alone goes to the driver directly, which is half the work."""
+        if changes or blobs:
+            return await super().insert_group(rows, changes, blobs=blobs, tops=tops)
         await self._run(self._writing, self._insert_in_thread, rows)
         return ()
 

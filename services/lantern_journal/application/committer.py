@@ -29,6 +29,9 @@ OUTCOME_BACKOFF_S_MAX = 1.0
 OUTCOME_S_MAX = 10.0
 """Waits while the database is away: 20 ms, doubled up to a second; some 8 s in all, less where the tries take long."""
 
+WOKEN_LATE = frozenset({"code_fix", "operator"})
+"""What a run may wait on that can come before its park."""
+
 COLLISION_TRIES = 8
 """Of one append alone."""
 
@@ -239,13 +242,14 @@ class GroupCommitter:
 
     async def _write(self, todo: "list[_Item]", plan: GroupPlan) -> None:
         try:
-            if await self._store.insert_group(plan.rows, plan.changes):
+            if await self._store.insert_group(plan.rows, plan.changes, blobs=plan.blobs, tops=plan.tops):
                 # What such a run parked on was there already.
                 self._hub.announce(WOKEN)
         except GroupRefused as refused:
-            ends = {(change.run_id, change.last_seq): index for index, change in enumerate(plan.changes)}
+            errors = {(plan.changes[i].run_id, plan.changes[i].last_seq): e for i, e in refused.errors.items()}
+            errors |= {(plan.blobs[i].run_id, plan.blobs[i].last_seq): e for i, e in refused.blobs.items()}
             for index, last_seq in plan.fits:
-                error = refused.errors.get(ends.get((todo[index].append.run_id, last_seq), -1))
+                error = errors.get((todo[index].append.run_id, last_seq))
                 if isinstance(error, LanternError):
                     todo[index].answer(error)
             raise
@@ -309,6 +313,9 @@ class GroupCommitter:
         change = change_of(append.run_id, append.first_seq, append.events, append.consumed_inbox_number, last_us)
         if change is not None:
             self._announce_parks([change])
+            if change.waiting_on in WOKEN_LATE:
+                # What it parked on may have been there already, and the run be queued.
+                self._hub.announce(WOKEN)
 
     def _announce_parks(self, changes: Sequence[RunChange]) -> None:
         for change in changes:

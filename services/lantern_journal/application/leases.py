@@ -72,7 +72,7 @@ class Leases:
         recover_after_us = await self._store.release_lease(run_id, epoch, worker_id, cause)
         if recover_after_us:
             self._hub.due_at(recover_after_us)
-        elif recover_after_us is not None:
+        else:
             self._hub.announce(announcements.QUEUED)
 
     async def defer(self, run_id: str, delay_us: int | None) -> None:

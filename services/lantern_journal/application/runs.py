@@ -17,6 +17,7 @@ from lantern_journal.domain.records import LeaseTarget, NewEntry, NewRun, SentEn
 from lantern_journal.domain.run_state import RunState
 from lantern_journal.ports import Clock, Sources, Store
 from lantern_kernel import kinds
+from lantern_kernel.blobs import BlobRef
 from lantern_kernel.bounds import PAGE_BYTES_MAX, PAGE_ROWS_MAX
 from lantern_kernel.event import Event
 
@@ -47,11 +48,14 @@ class StartRequest:
     traceparent: str
     # Whose lease it is created with; None queues it.
     target: LeaseTarget | None
+    # The blob that holds the input; `input` is empty then.
+    input_blob: BlobRef | None = None
 
     def digest(self) -> bytes:
         """Of the content that a repeated request id must repeat: agent, input, workflow id, policy."""
         content = sha256()
-        for part in (self.agent_name.encode(), self.input, self.workflow_id.encode(), self.policy.encode()):
+        given = self.input if self.input_blob is None else str(self.input_blob).encode()
+        for part in (self.agent_name.encode(), given, self.workflow_id.encode(), self.policy.encode()):
             content.update(len(part).to_bytes(8, "big"))
             content.update(part)
         return content.digest()
@@ -88,6 +92,7 @@ class Runs:
             traceparent=request.traceparent or self._sources.traceparent(),
             target=request.target,
             salts=(self._sources.salt(), self._sources.salt()),
+            input_blob=request.input_blob,
         )
         return await self._starter.start(new)
 
@@ -107,7 +112,9 @@ class Runs:
         """Waits until all starts that were taken are answered."""
         await self._starter.finish()
 
-    async def send(self, request_id: str, run_id: str, kind: str, name: str, payload: bytes) -> SentEntry:
+    async def send(
+        self, request_id: str, run_id: str, kind: str, name: str, payload: bytes, payload_blob: BlobRef | None = None
+    ) -> SentEntry:
         """Puts an entry into a run's inbox and wakes whoever must see it."""
         entry = NewEntry(
             request_id=request_id,
@@ -116,6 +123,7 @@ class Runs:
             name=name,
             payload=payload,
             salts=(self._sources.salt(), self._sources.salt()),
+            payload_blob=payload_blob,
         )
         return await self._hub.see_through(self._send(entry))
 

@@ -98,8 +98,8 @@ class Sessions:
         if known is None or known.number < session.number:
             self._local[request.worker_id] = session
             self._kept.forget(session.worker_id, session.number)
-        if attached.woken:
-            self._hub.announce(announcements.WOKEN)
+        # Also where this try woke none: one before it may have, whose answer was lost.
+        self._hub.announce(announcements.WOKEN)
         log.info(
             "worker attached",
             extra={"action": "attached", "worker_id": request.worker_id, "session_number": attached.number},

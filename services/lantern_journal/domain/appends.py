@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
+from lantern_journal.domain.blobs import NamedBlobs
 from lantern_journal.domain.run_state import RunChange, change_of
-from lantern_kernel import chain, kinds, reasons
+from lantern_kernel import chain, kinds, payloads, reasons
+from lantern_kernel.blobs import BlobRef
 from lantern_kernel.bounds import EVENTS_PER_RUN_MAX
 from lantern_kernel.errors import InvalidField, LanternError
 from lantern_kernel.event import Event, NewEvent
@@ -68,9 +70,13 @@ class Append:
     append_id: int = 0
     # Bytes of its payloads.
     size: int = field(init=False)
+    # What its payloads name.
+    blobs: tuple[BlobRef, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", sum([len(event.payload) for event in self.events]))
+        named = [payloads.named_blob(event.payload) for event in self.events]
+        object.__setattr__(self, "blobs", tuple([blob for blob in named if blob is not None]))
 
 
 class Verdict(Enum):
@@ -196,6 +202,17 @@ def rows_of(run_id: str, head: Head, epoch: int, now_us: int, events: Sequence[N
     return Head(seq, digest, link, epoch, time_us, kind)
 
 
+class Top(NamedTuple):
+    """What a group is put on top of: the last event of one of its runs."""
+
+    # The run.
+    run_id: str
+    # Its place.
+    seq: int
+    # Its digest.
+    digest: bytes
+
+
 @dataclass(kw_only=True, slots=True)
 class GroupPlan:
     """What becomes of a group of appends, judged against given heads."""
@@ -204,6 +221,10 @@ class GroupPlan:
     rows: list[Row] = field(default_factory=list[Row])
     # What changes in the rows of runs, sorted likewise.
     changes: list[RunChange] = field(default_factory=list[RunChange])
+    # What the rows are put on top of, for each run.
+    tops: list[Top] = field(default_factory=list[Top])
+    # What the appends that name blobs name, sorted likewise.
+    blobs: list[NamedBlobs] = field(default_factory=list[NamedBlobs])
     # The heads after it.
     heads: dict[str, Head] = field(default_factory=dict[str, Head])
     # Which appends go in, and the place of the last event of each.
@@ -235,8 +256,12 @@ def plan_group(appends: Sequence[Append], heads: Mapping[str, Head], now_us: int
         else:
             time_us = max(now_us, head.time_us)
             change = change_of(run_id, append.first_seq, append.events, append.consumed_inbox_number, time_us)
+            if run_id not in plan.heads:
+                plan.tops.append(Top(run_id, head.seq, head.digest))
             plan.heads[run_id] = after = rows_of(run_id, head, append.epoch, now_us, append.events, plan.rows)
             plan.fits.append((index, after.seq))
             if change is not None:
                 plan.changes.append(change)
+            if append.blobs:
+                plan.blobs.append(NamedBlobs(run_id=run_id, last_seq=after.seq, blobs=append.blobs))
     return plan

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from lantern_journal.domain.leases import AgentOffer
 from lantern_journal.domain.run_state import RunState
+from lantern_kernel.blobs import BlobRef
 from lantern_kernel.event import Event
 from lantern_kernel.payloads import RunErrorFacts
 
@@ -72,6 +73,8 @@ class NewRun:
     target: LeaseTarget | None
     # For run_started and lease_granted.
     salts: tuple[bytes, bytes]
+    # The blob that holds the input; `input` is empty then.
+    input_blob: BlobRef | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,6 +121,10 @@ class Run:
     input: bytes | None = None
     # Its result; None where there is none or it was not asked for.
     result: bytes | None = None
+    # The blob that holds the input; `input` is None then.
+    input_blob: BlobRef | None = None
+    # The blob that holds the result; `result` is None then.
+    result_blob: BlobRef | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,6 +158,8 @@ class InboxEntry:
     payload: bytes
     # When it was taken in.
     created_us: int
+    # The blob that holds the payload; `payload` is empty then.
+    payload_blob: BlobRef | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,6 +178,8 @@ class NewEntry:
     payload: bytes
     # For cancel_requested and run_cancelled, where the cancel ends the run at once.
     salts: tuple[bytes, bytes]
+    # The blob that holds the payload; `payload` is empty then.
+    payload_blob: BlobRef | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -357,6 +368,8 @@ class SideEffect:
     state: SideEffectState
     # What came back (JSON).
     result: bytes
+    # The blob that holds it; `result` is empty then.
+    result_blob: BlobRef | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -373,6 +386,8 @@ class Settlement:
     run_id: str
     # The settling worker, or an operator's name.
     worker_id: str
+    # The blob that holds the result; `result` is empty then.
+    result_blob: BlobRef | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,6 @@
 """JournalService: see its proto for what each RPC promises."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -38,7 +38,7 @@ class JournalServicer(journal_service_pb2_grpc.JournalServiceServicer):
         position = position_of(request.page_token, 1)
         before = position[0] if position else ""
         if before:
-            _check_token(before)
+            _check_token(names.check_run_id, before)
         wanted = RunFilter(
             tenant_id=wire.tenant(request.tenant_id),
             states=wire.states(request.states),
@@ -71,8 +71,11 @@ class JournalServicer(journal_service_pb2_grpc.JournalServiceServicer):
     async def SendToRun(self, request: pb.SendToRunRequest, context: Any) -> pb.SendToRunResponse:
         """Puts an entry into a run's inbox."""
         validate.send_to_run(request)
+        payload, held = wire.content(
+            request.payload, request.payload_blob if request.HasField("payload_blob") else None
+        )
         sent = await self._runs.send(
-            request.request_id, request.run_id, request.kind, request.name, request.payload or b"null"
+            request.request_id, request.run_id, request.kind, request.name, payload, payload_blob=held
         )
         return pb.SendToRunResponse(number=sent.number, repeated_request=sent.repeated)
 
@@ -84,6 +87,7 @@ class JournalServicer(journal_service_pb2_grpc.JournalServiceServicer):
         if position:
             if not position[1].isdigit() or len(position[1]) > 9:
                 raise InvalidField("page_token", "is none that this service has given")
+            _check_token(names.check_user_id, position[0])
             after = (position[0], int(position[1]))
         found = await self._store.list_agents(wire.tenant(request.tenant_id), after, size + 1)
         page = found[:size]
@@ -91,8 +95,8 @@ class JournalServicer(journal_service_pb2_grpc.JournalServiceServicer):
         return pb.ListAgentsResponse(agents=map(wire.agent, page), next_page_token=token)
 
 
-def _check_token(run_id: str) -> None:
+def _check_token(check: Callable[[str, str], str], position: str) -> None:
     try:
-        names.check_run_id("page_token", run_id)
+        check("page_token", position)
     except LanternError:
         raise InvalidField("page_token", "is none that this service has given") from None

@@ -40,7 +40,7 @@ class OneRun(FakeStore):
     async def heads(self, run_ids: Sequence[str]) -> dict[str, Head]:
         return {RUN: self.head}
 
-    async def insert_group(self, rows: Sequence[Row], changes: object) -> None:
+    async def insert_group(self, rows: Sequence[Row], changes: object, **_: object) -> None:
         self.rows += rows
         last = rows[-1]
         self.head = Head(last.seq, last.digest, last.hash, last.epoch, last.time_us, last.kind)
@@ -51,7 +51,7 @@ class OneRun(FakeStore):
     def full(self) -> None:
         """From now on the database takes no group."""
 
-        async def refuse(rows: Sequence[Row], changes: object) -> None:
+        async def refuse(rows: Sequence[Row], changes: object, **_: object) -> None:
             raise LanternError(reasons.UNAVAILABLE, "the disk is full", retry_after_s=1.0, cause="disk_full")
 
         self.insert_group = refuse

@@ -9,17 +9,21 @@ from typing import Any
 import pytest
 from google.protobuf import duration_pb2
 
+from lantern.api.journal.v1 import blob_service_pb2 as bp
 from lantern.api.journal.v1 import journal_service_pb2 as jp
 from lantern.api.journal.v1 import recovery_service_pb2 as rp
+from lantern.api.journal.v1 import run_pb2
 from lantern.api.journal.v1 import worker_service_pb2 as wp
 from lantern_journal import validate, wire
 from lantern_journal.servicer.streams import number_of, page_token, position_of
-from lantern_kernel import reasons
+from lantern_kernel import payloads, reasons
+from lantern_kernel.blobs import BlobRef
 from lantern_kernel.errors import LanternError
 
 RUN = "01890000-0000-7000-8000-000000000001"
 TOO_BIG = b'"' + b"x" * 262_144 + b'"'
 TOP = 2**63 - 1
+TOO_LARGE = reasons.PAYLOAD_TOO_LARGE
 
 
 def made(message: Callable[..., Any], changes: dict[str, Any], **defaults: Any) -> Any:
@@ -60,6 +64,31 @@ def offer(**changes: Any) -> wp.AgentOffer:
     return made(wp.AgentOffer, changes, name="order", digest="a" * 64, program_kind="code")
 
 
+def blob(**changes: Any) -> run_pb2.Blob:
+    return made(run_pb2.Blob, changes, sha256=b"h" * 32, size=300_000)
+
+
+def blob_named(size: int) -> bytes:
+    return payloads.pack({"n": 1}, BlobRef(sha256="a" * 64, size=size))
+
+
+def declared(**changes: Any) -> bp.PutBlobRequest:
+    return bp.PutBlobRequest(declaration=made(bp.BlobDeclaration, changes, blob=blob()))
+
+
+def first_part(request: bp.PutBlobRequest) -> None:
+    validate.put_blob(request, is_first=True)
+
+
+def next_part(request: bp.PutBlobRequest) -> None:
+    validate.put_blob(request, is_first=False)
+
+
+def settle_as(**changes: Any) -> wp.SettleSideEffectRequest:
+    state = wp.SideEffect.STATE_DELIVERED
+    return made(wp.SettleSideEffectRequest, changes, key="k", state=state, run_id=RUN, worker_id="w")
+
+
 def judged(request: wp.Append) -> None:
     validate.append("appends[3]", wire.append(request))
 
@@ -73,6 +102,13 @@ GOOD: list[tuple[Callable[[Any], object], Any]] = [
     (validate.create_run, create(input=b'{"a":[1]}', workflow_id="order-1042", lease_target=target())),
     (validate.create_run, create(traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")),
     (judged, append()),
+    (judged, append(event(payload=blob_named(2**26)))),
+    (judged, append(event(kind="run_succeeded", payload=blob_named(262_145)))),
+    (validate.create_run, create(input_blob=blob())),
+    (validate.settle, settle_as(result_blob=blob())),
+    (first_part, declared()),
+    (next_part, bp.PutBlobRequest(data=b"1" * 262_144)),
+    (validate.get_blob, bp.GetBlobRequest(blob=blob(), offset=300_000)),
     (judged, append(event(), event(kind="run_parked", payload=b'{"on":"timer","dueUs":1}'))),
     (judged, append(event(kind="run_succeeded", payload=b'{"data":null}'))),
     (judged, append(event(payload=b"x" * (272 * 1024)))),
@@ -177,6 +213,29 @@ BAD: list[tuple[Callable[[Any], object], Any, str, str]] = [
     (judged, spoiled("run_succeeded", b"{}"), "appends[3].events[0].payload", ""),
     (judged, spoiled("run_succeeded", b'{"data":NaN}'), "appends[3].events[0].payload.data", reasons.INVALID_JSON),
     (judged, spoiled("run_failed", b'{"message":"?"}'), "appends[3].events[0].payload", ""),
+    (
+        judged,
+        spoiled("run_failed", b'{"code":"C","message":"\\ud800"}'),
+        "appends[3].events[0].payload.message",
+        reasons.INVALID_JSON,
+    ),
+    (judged, append(event(payload=blob_named(1))), "appends[3].events[0].payload.blob.size", ""),
+    (judged, append(event(payload=blob_named(2**26 + 1))), "appends[3].events[0].payload.blob", TOO_LARGE),
+    (validate.create_run, create(input=b"1", input_blob=blob()), "input_blob", ""),
+    (validate.create_run, create(input_blob=blob(size=262_144)), "input_blob.size", ""),
+    (validate.create_run, create(input_blob=blob(size=2**26 + 1)), "input_blob", TOO_LARGE),
+    (validate.create_run, create(input_blob=blob(sha256=b"s")), "input_blob.sha256", ""),
+    (validate.settle, settle_as(result_blob=blob(size=-1)), "result_blob.size", ""),
+    (first_part, bp.PutBlobRequest(data=b"1"), "declaration", ""),
+    (first_part, declared(tenant_id="a b"), "tenant_id", ""),
+    (first_part, declared(blob=blob(size=0)), "declaration.blob.size", ""),
+    (next_part, declared(), "declaration", ""),
+    (next_part, bp.PutBlobRequest(data=b"1" * 262_145), "data", TOO_LARGE),
+    (validate.get_blob, bp.GetBlobRequest(blob=blob(), offset=300_001), "offset", ""),
+    (validate.get_blob, bp.GetBlobRequest(), "blob.sha256", ""),
+    (validate.has_blobs, bp.HasBlobsRequest(blobs=[blob(), blob(size=3)]), "blobs[1].size", ""),
+    (validate.has_blobs, bp.HasBlobsRequest(blobs=[blob()] * 1001), "blobs", ""),
+    (validate.attach, attach(address="\x00host:1"), "attach.address", ""),
     (judged, spoiled("signal_received", b'{"name":"x"}'), "appends[3].events[0].payload.number", ""),
     (judged, spoiled("cancel_requested", b'{"number":0}'), "appends[3].events[0].payload.number", ""),
     (validate.open_run, wp.OpenRunRequest(run_id=RUN, epoch=0, lease_target=target()), "epoch", ""),

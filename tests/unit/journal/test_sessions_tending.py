@@ -99,7 +99,10 @@ class World:
             move=lambda: None,
         )
         request = Attach(worker_id=worker_id, address="", capacity=1, offers=(), tenant_id="", draining=False)
-        return await self.sessions.attach(request, listener)
+        session = await self.sessions.attach(request, listener)
+        assert self.hub.sent["woken"], "runs may have been woken by this, or by a try of it whose answer was lost"
+        self.hub.sent.clear()
+        return session
 
     async def pass_s(self, seconds: int, *talking: LocalSession) -> None:
         """Time passes as it should: a tend each second; only `talking` is heard."""

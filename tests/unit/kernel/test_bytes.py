@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lantern_kernel import json_bytes, payloads, reasons
+from lantern_kernel.blobs import BlobRef
+from lantern_kernel.bounds import PAYLOAD_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX
 from lantern_kernel.errors import InvalidField, LanternError
-from lantern_kernel.payloads import ParkFacts, RunErrorFacts
+from lantern_kernel.payloads import ParkFacts, RunErrorFacts, Unpacked
 
 texts = st.one_of(
     st.text(),
@@ -26,7 +28,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(clean, inner, max_size=4)),
     max_leaves=12,
 )
-facts_strategy = st.dictionaries(clean.filter(lambda name: name != "data"), json_values, max_size=5)
+facts_strategy = st.dictionaries(clean.filter(lambda name: name not in ("data", "blob")), json_values, max_size=5)
 
 
 @given(facts_strategy, json_values, st.booleans())
@@ -46,6 +48,28 @@ def test_data_that_is_no_json_comes_back_too(raw: bytes, facts: dict[str, Any]) 
     assert payloads.unpack(payloads.pack(facts, raw)).data == raw
 
 
+refs = st.builds(BlobRef, sha256=st.text("0123456789abcdef", min_size=64, max_size=64), size=st.integers(1, 2**40))
+
+
+@given(facts_strategy, refs)
+def test_a_blob_in_the_place_of_data_comes_back(facts: dict[str, Any], blob: BlobRef) -> None:
+    packed = payloads.pack(facts, blob)
+    assert payloads.named_blob(packed) == blob
+    assert payloads.unpack(packed) == Unpacked(facts=facts, data=None, blob=blob)
+    assert json.loads(packed) == {**facts, "blob": {"sha256": blob.sha256, "size": blob.size}}
+
+
+@given(facts_strategy, refs, st.sampled_from([0, 1, 2]))
+def test_data_that_looks_like_a_blob_is_none(facts: dict[str, Any], blob: BlobRef, wrapped: int) -> None:
+    """Whatever JSON the user's data are, also the very text of a payload that names a blob."""
+    raw = [b"%b", b'{"x":1,"y":%b}', b"[%b]"][wrapped] % payloads.pack({}, blob)
+    packed = payloads.pack(facts, raw)
+    assert payloads.named_blob(packed) is None
+    assert payloads.unpack(packed) == Unpacked(facts=facts, data=raw)
+    within = payloads.pack({"facts": json.loads(raw), "text": raw.decode()})
+    assert payloads.named_blob(within) is None
+
+
 @given(st.text(st.characters(), max_size=8))
 def test_any_message_can_be_recorded(text: str) -> None:
     facts = RunErrorFacts(code="X", message="a\ud800" + text, details={"data": text}).to_facts()
@@ -54,7 +78,12 @@ def test_any_message_can_be_recorded(text: str) -> None:
     assert RunErrorFacts.from_facts(recorded.facts).message.startswith("a?")
 
 
-@pytest.mark.parametrize("payload", [b"", b"[1]", b"{", b'{"data":1', b'"data":1}', b"\xff", b'{"a":1 "data":2}'])
+TWO_FOLD = payloads.pack({}, b"1")[:-1] + b"," + payloads.pack({}, BlobRef.of(b"x"))[1:]
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"[1]", b"{", b'{"data":1', b'"data":1}', b"\xff", b'{"a":1 "data":2}', TWO_FOLD]
+)
 def test_what_was_not_packed_is_unreadable(payload: bytes) -> None:
     with pytest.raises(LanternError) as caught:
         payloads.unpack(payload)
@@ -87,6 +116,8 @@ def test_what_json_cannot_say_is_refused_with_its_path(value: Any, path: str) ->
     with pytest.raises(InvalidField) as caught:
         json_bytes.encode(value, "x")
     assert (caught.value.reason, caught.value.details["field"]) == (reasons.INVALID_JSON, path)
+    assert caught.value.details["path"] == "$" + path.removeprefix("x")
+    assert f"(at ${path.removeprefix('x')})" in caught.value.message
 
 
 def test_bounds_of_json() -> None:
@@ -103,10 +134,12 @@ def test_bounds_of_json() -> None:
     with pytest.raises(InvalidField) as long:
         json_bytes.encode({"k" * 500: [float("nan")]}, "x")
     assert long.value.details["field"] == "x." + "k" * 115 + "..."
-    assert json_bytes.encode("x" * (256 * 1024 - 2), "x")
+    assert json_bytes.encode("x" * (64 * 1024 * 1024 - 2), "x", bytes_max=PAYLOAD_BYTES_MAX)
     with pytest.raises(InvalidField) as caught:
-        json_bytes.encode("x" * (256 * 1024 - 1), "x")
-    assert caught.value.details == {"field": "x", "size": "262145", "limit": "262144"}
+        json_bytes.encode("x" * (64 * 1024 * 1024 - 1), "x", bytes_max=PAYLOAD_BYTES_MAX)
+    assert caught.value.details == {"field": "x", "size": "67108865", "limit": "67108864"}
+    with pytest.raises(InvalidField, match="262145 bytes are more than the 262144"):
+        json_bytes.check(b"1" * 262_145, "x", bytes_max=PAYLOAD_INLINE_BYTES_MAX)
     assert json_bytes.encode(10**4299, "x") == str(10**4299).encode()
 
 

@@ -14,6 +14,7 @@ def upgrade() -> None:
     _agents()
     _feed()
     _journal_events()
+    _journal_blobs()
     _journal_marks()
     _run_inbox()
     _run_locks()
@@ -30,6 +31,10 @@ def downgrade() -> None:
     op.drop_table("run_locks")
     op.drop_table("run_inbox")
     op.drop_table("journal_marks")
+    op.drop_table("journal_blobs")
+    op.drop_table("journal_blob_uploads")
+    op.drop_table("journal_blob_refs")
+    op.drop_table("journal_blob_chunks")
     op.drop_table("journal_feed")
     op.drop_table("journal_events")
     op.drop_table("feed_consumers")
@@ -102,6 +107,43 @@ def _journal_events_storage() -> None:
     op.execute("CREATE TABLE journal_events_default PARTITION OF journal_events DEFAULT")
 
 
+def _journal_blobs() -> None:
+    op.create_table(
+        "journal_blobs",
+        sa.Column("tenant_id", sa.Text(), nullable=False),
+        sa.Column("sha256", sa.Text(), nullable=False),
+        sa.Column("upload_id", sa.Text(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("created_us", sa.BigInteger(), nullable=False),
+        sa.Column("touched_us", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant_id", "sha256"),
+    )
+    op.create_table(
+        "journal_blob_chunks",
+        sa.Column("upload_id", sa.Text(), nullable=False),
+        sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("data", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("upload_id", "number"),
+    )
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute("ALTER TABLE journal_blob_chunks ALTER COLUMN data SET STORAGE EXTERNAL")
+    op.create_table(
+        "journal_blob_uploads",
+        sa.Column("upload_id", sa.Text(), nullable=False),
+        sa.Column("tenant_id", sa.Text(), nullable=False),
+        sa.Column("touched_us", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("upload_id"),
+    )
+    op.create_table(
+        "journal_blob_refs",
+        sa.Column("tenant_id", sa.Text(), nullable=False),
+        sa.Column("sha256", sa.Text(), nullable=False),
+        sa.Column("run_id", _ID, nullable=False),
+        sa.PrimaryKeyConstraint("tenant_id", "sha256", "run_id"),
+    )
+    op.create_index("journal_blob_refs_run", "journal_blob_refs", ["run_id"], unique=False)
+
+
 def _journal_marks() -> None:
     op.create_table(
         "journal_marks",
@@ -121,6 +163,7 @@ def _run_inbox() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("payload", sa.LargeBinary(), nullable=False),
         sa.Column("created_us", sa.BigInteger(), nullable=False),
+        sa.Column("payload_blob", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("run_id", "number"),
     )
     op.create_index("run_inbox_request", "run_inbox", ["run_id", "request_id"], unique=True)
@@ -257,6 +300,7 @@ def _side_effect_receipts() -> None:
         sa.Column("claimed_us", sa.BigInteger(), nullable=False),
         sa.Column("settled_us", sa.BigInteger(), nullable=True),
         sa.Column("settled_by", sa.Text(), nullable=False),
+        sa.Column("result_blob", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("key"),
     )
 

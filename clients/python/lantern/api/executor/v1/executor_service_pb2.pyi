@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class StartRunRequest(_message.Message):
-    __slots__ = ("request_id", "tenant_id", "agent_name", "input", "workflow_id", "workflow_id_policy", "traceparent")
+    __slots__ = ("request_id", "tenant_id", "agent_name", "input", "workflow_id", "workflow_id_policy", "traceparent", "input_blob")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,7 @@ class StartRunRequest(_message.Message):
     WORKFLOW_ID_FIELD_NUMBER: _ClassVar[int]
     WORKFLOW_ID_POLICY_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    INPUT_BLOB_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant_id: str
     agent_name: str
@@ -23,7 +24,8 @@ class StartRunRequest(_message.Message):
     workflow_id: str
     workflow_id_policy: _journal_service_pb2.CreateRunRequest.WorkflowIdPolicy
     traceparent: str
-    def __init__(self, request_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., input: _Optional[bytes] = ..., workflow_id: _Optional[str] = ..., workflow_id_policy: _Optional[_Union[_journal_service_pb2.CreateRunRequest.WorkflowIdPolicy, str]] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    input_blob: _run_pb2.Blob
+    def __init__(self, request_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., input: _Optional[bytes] = ..., workflow_id: _Optional[str] = ..., workflow_id_policy: _Optional[_Union[_journal_service_pb2.CreateRunRequest.WorkflowIdPolicy, str]] = ..., traceparent: _Optional[str] = ..., input_blob: _Optional[_Union[_run_pb2.Blob, _Mapping]] = ...) -> None: ...
 
 class StartRunResponse(_message.Message):
     __slots__ = ("run", "created")

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CreateRunRequest(_message.Message):
-    __slots__ = ("request_id", "tenant_id", "agent_name", "input", "workflow_id", "workflow_id_policy", "traceparent", "lease_target")
+    __slots__ = ("request_id", "tenant_id", "agent_name", "input", "workflow_id", "workflow_id_policy", "traceparent", "lease_target", "input_blob")
     class WorkflowIdPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         WORKFLOW_ID_POLICY_UNSPECIFIED: _ClassVar[CreateRunRequest.WorkflowIdPolicy]
@@ -28,6 +28,7 @@ class CreateRunRequest(_message.Message):
     WORKFLOW_ID_POLICY_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     LEASE_TARGET_FIELD_NUMBER: _ClassVar[int]
+    INPUT_BLOB_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant_id: str
     agent_name: str
@@ -36,7 +37,8 @@ class CreateRunRequest(_message.Message):
     workflow_id_policy: CreateRunRequest.WorkflowIdPolicy
     traceparent: str
     lease_target: LeaseTarget
-    def __init__(self, request_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., input: _Optional[bytes] = ..., workflow_id: _Optional[str] = ..., workflow_id_policy: _Optional[_Union[CreateRunRequest.WorkflowIdPolicy, str]] = ..., traceparent: _Optional[str] = ..., lease_target: _Optional[_Union[LeaseTarget, _Mapping]] = ...) -> None: ...
+    input_blob: _run_pb2.Blob
+    def __init__(self, request_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., input: _Optional[bytes] = ..., workflow_id: _Optional[str] = ..., workflow_id_policy: _Optional[_Union[CreateRunRequest.WorkflowIdPolicy, str]] = ..., traceparent: _Optional[str] = ..., lease_target: _Optional[_Union[LeaseTarget, _Mapping]] = ..., input_blob: _Optional[_Union[_run_pb2.Blob, _Mapping]] = ...) -> None: ...
 
 class LeaseTarget(_message.Message):
     __slots__ = ("worker_id", "session_number")
@@ -129,18 +131,20 @@ class FollowEventsResponse(_message.Message):
     def __init__(self, events: _Optional[_Iterable[_Union[_run_pb2.Event, _Mapping]]] = ...) -> None: ...
 
 class SendToRunRequest(_message.Message):
-    __slots__ = ("request_id", "run_id", "kind", "name", "payload")
+    __slots__ = ("request_id", "run_id", "kind", "name", "payload", "payload_blob")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BLOB_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     run_id: str
     kind: str
     name: str
     payload: bytes
-    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., payload: _Optional[bytes] = ...) -> None: ...
+    payload_blob: _run_pb2.Blob
+    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., payload: _Optional[bytes] = ..., payload_blob: _Optional[_Union[_run_pb2.Blob, _Mapping]] = ...) -> None: ...
 
 class SendToRunResponse(_message.Message):
     __slots__ = ("number", "repeated_request")

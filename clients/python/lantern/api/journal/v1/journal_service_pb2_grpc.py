@@ -83,7 +83,7 @@ class JournalServiceServicer:
 
         Idempotent by `request_id` within the tenant: the same id with the same content returns the same run (`created`
         false), with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND `AGENT_NOT_FOUND`: no executor ever
-        offered that agent. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
+        offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
         ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges.
         After an unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED) repeat with the same request_id.
         """
@@ -124,7 +124,7 @@ class JournalServiceServicer:
         """Puts an entry into the run's inbox and wakes the run where it waits, in one transaction.
 
         Idempotent by `request_id` within the run. FAILED_PRECONDITION `RUN_CLOSED`: the run has ended (the metadata say
-        how). RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000 entries.
+        how). NOT_FOUND `BLOB_NOT_FOUND`: the payload names a blob that is not there. RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000 entries.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,7 +40,7 @@ class JournalServiceStub:
 
     Idempotent by `request_id` within the tenant: the same id with the same content returns the same run (`created`
     false), with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND `AGENT_NOT_FOUND`: no executor ever
-    offered that agent. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
+    offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
     ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges.
     After an unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED) repeat with the same request_id.
     """
@@ -58,7 +58,7 @@ class JournalServiceStub:
     """Puts an entry into the run's inbox and wakes the run where it waits, in one transaction.
 
     Idempotent by `request_id` within the run. FAILED_PRECONDITION `RUN_CLOSED`: the run has ended (the metadata say
-    how). RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000 entries.
+    how). NOT_FOUND `BLOB_NOT_FOUND`: the payload names a blob that is not there. RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000 entries.
     """
     ListAgents: _grpc.UnaryUnaryMultiCallable[_journal_service_pb2.ListAgentsRequest, _journal_service_pb2.ListAgentsResponse]
     """Returns the agents that executors have offered, by pages (AIP-158)."""
@@ -75,7 +75,7 @@ class JournalServiceAsyncStub(JournalServiceStub):
 
     Idempotent by `request_id` within the tenant: the same id with the same content returns the same run (`created`
     false), with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND `AGENT_NOT_FOUND`: no executor ever
-    offered that agent. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
+    offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
     ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges.
     After an unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED) repeat with the same request_id.
     """
@@ -93,7 +93,7 @@ class JournalServiceAsyncStub(JournalServiceStub):
     """Puts an entry into the run's inbox and wakes the run where it waits, in one transaction.
 
     Idempotent by `request_id` within the run. FAILED_PRECONDITION `RUN_CLOSED`: the run has ended (the metadata say
-    how). RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000 entries.
+    how). NOT_FOUND `BLOB_NOT_FOUND`: the payload names a blob that is not there. RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000 entries.
     """
     ListAgents: _aio.UnaryUnaryMultiCallable[_journal_service_pb2.ListAgentsRequest, _journal_service_pb2.ListAgentsResponse]  # type: ignore[assignment]
     """Returns the agents that executors have offered, by pages (AIP-158)."""
@@ -113,7 +113,7 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Idempotent by `request_id` within the tenant: the same id with the same content returns the same run (`created`
         false), with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND `AGENT_NOT_FOUND`: no executor ever
-        offered that agent. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
+        offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
         ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges.
         After an unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED) repeat with the same request_id.
         """
@@ -161,7 +161,7 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         """Puts an entry into the run's inbox and wakes the run where it waits, in one transaction.
 
         Idempotent by `request_id` within the run. FAILED_PRECONDITION `RUN_CLOSED`: the run has ended (the metadata say
-        how). RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000 entries.
+        how). NOT_FOUND `BLOB_NOT_FOUND`: the payload names a blob that is not there. RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000 entries.
         """
 
     @_abc_1.abstractmethod

@@ -10,8 +10,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Blob(_message.Message):
+    __slots__ = ("sha256", "size")
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    sha256: bytes
+    size: int
+    def __init__(self, sha256: _Optional[bytes] = ..., size: _Optional[int] = ...) -> None: ...
+
 class Run(_message.Message):
-    __slots__ = ("run_id", "tenant_id", "workflow_id", "agent_name", "agent_version", "agent_digest", "state", "waiting_on", "due_time", "create_time", "update_time", "end_time", "input", "result", "error", "traceparent", "last_inbox_number", "epoch")
+    __slots__ = ("run_id", "tenant_id", "workflow_id", "agent_name", "agent_version", "agent_digest", "state", "waiting_on", "due_time", "create_time", "update_time", "end_time", "input", "result", "error", "traceparent", "last_inbox_number", "epoch", "input_blob", "result_blob")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Run.State]
@@ -46,6 +54,8 @@ class Run(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     LAST_INBOX_NUMBER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INPUT_BLOB_FIELD_NUMBER: _ClassVar[int]
+    RESULT_BLOB_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     tenant_id: str
     workflow_id: str
@@ -64,7 +74,9 @@ class Run(_message.Message):
     traceparent: str
     last_inbox_number: int
     epoch: int
-    def __init__(self, run_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., workflow_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., agent_version: _Optional[int] = ..., agent_digest: _Optional[str] = ..., state: _Optional[_Union[Run.State, str]] = ..., waiting_on: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., input: _Optional[bytes] = ..., result: _Optional[bytes] = ..., error: _Optional[_Union[_error_pb2.RunError, _Mapping]] = ..., traceparent: _Optional[str] = ..., last_inbox_number: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    input_blob: Blob
+    result_blob: Blob
+    def __init__(self, run_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., workflow_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., agent_version: _Optional[int] = ..., agent_digest: _Optional[str] = ..., state: _Optional[_Union[Run.State, str]] = ..., waiting_on: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., input: _Optional[bytes] = ..., result: _Optional[bytes] = ..., error: _Optional[_Union[_error_pb2.RunError, _Mapping]] = ..., traceparent: _Optional[str] = ..., last_inbox_number: _Optional[int] = ..., epoch: _Optional[int] = ..., input_blob: _Optional[_Union[Blob, _Mapping]] = ..., result_blob: _Optional[_Union[Blob, _Mapping]] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("seq", "kind", "step_id", "attempt", "epoch", "time_us", "payload", "salt", "digest", "hash")
@@ -91,15 +103,17 @@ class Event(_message.Message):
     def __init__(self, seq: _Optional[int] = ..., kind: _Optional[str] = ..., step_id: _Optional[str] = ..., attempt: _Optional[int] = ..., epoch: _Optional[int] = ..., time_us: _Optional[int] = ..., payload: _Optional[bytes] = ..., salt: _Optional[bytes] = ..., digest: _Optional[bytes] = ..., hash: _Optional[bytes] = ...) -> None: ...
 
 class InboxEntry(_message.Message):
-    __slots__ = ("number", "kind", "name", "payload", "create_time")
+    __slots__ = ("number", "kind", "name", "payload", "create_time", "payload_blob")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BLOB_FIELD_NUMBER: _ClassVar[int]
     number: int
     kind: str
     name: str
     payload: bytes
     create_time: _timestamp_pb2.Timestamp
-    def __init__(self, number: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., payload: _Optional[bytes] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    payload_blob: Blob
+    def __init__(self, number: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., payload: _Optional[bytes] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., payload_blob: _Optional[_Union[Blob, _Mapping]] = ...) -> None: ...

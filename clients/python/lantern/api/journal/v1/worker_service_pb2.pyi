@@ -214,7 +214,7 @@ class ClaimSideEffectRequest(_message.Message):
     def __init__(self, key: _Optional[str] = ..., run_id: _Optional[str] = ..., step_id: _Optional[str] = ..., epoch: _Optional[int] = ..., sink: _Optional[str] = ..., worker_id: _Optional[str] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class SideEffect(_message.Message):
-    __slots__ = ("key", "state", "result")
+    __slots__ = ("key", "state", "result", "result_blob")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[SideEffect.State]
@@ -228,10 +228,12 @@ class SideEffect(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
+    RESULT_BLOB_FIELD_NUMBER: _ClassVar[int]
     key: str
     state: SideEffect.State
     result: bytes
-    def __init__(self, key: _Optional[str] = ..., state: _Optional[_Union[SideEffect.State, str]] = ..., result: _Optional[bytes] = ...) -> None: ...
+    result_blob: _run_pb2.Blob
+    def __init__(self, key: _Optional[str] = ..., state: _Optional[_Union[SideEffect.State, str]] = ..., result: _Optional[bytes] = ..., result_blob: _Optional[_Union[_run_pb2.Blob, _Mapping]] = ...) -> None: ...
 
 class ClaimSideEffectResponse(_message.Message):
     __slots__ = ("claimed", "side_effect")
@@ -242,18 +244,20 @@ class ClaimSideEffectResponse(_message.Message):
     def __init__(self, claimed: _Optional[bool] = ..., side_effect: _Optional[_Union[SideEffect, _Mapping]] = ...) -> None: ...
 
 class SettleSideEffectRequest(_message.Message):
-    __slots__ = ("key", "state", "result", "run_id", "worker_id")
+    __slots__ = ("key", "state", "result", "run_id", "worker_id", "result_blob")
     KEY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    RESULT_BLOB_FIELD_NUMBER: _ClassVar[int]
     key: str
     state: SideEffect.State
     result: bytes
     run_id: str
     worker_id: str
-    def __init__(self, key: _Optional[str] = ..., state: _Optional[_Union[SideEffect.State, str]] = ..., result: _Optional[bytes] = ..., run_id: _Optional[str] = ..., worker_id: _Optional[str] = ...) -> None: ...
+    result_blob: _run_pb2.Blob
+    def __init__(self, key: _Optional[str] = ..., state: _Optional[_Union[SideEffect.State, str]] = ..., result: _Optional[bytes] = ..., run_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., result_blob: _Optional[_Union[_run_pb2.Blob, _Mapping]] = ...) -> None: ...
 
 class SettleSideEffectResponse(_message.Message):
     __slots__ = ("side_effect",)

@@ -33,7 +33,8 @@ class JournalWorkerServiceStub:
     or not at all. It is judged in this order: FAILED_PRECONDITION `LEASE_LOST` (a later lease exists; stop driving);
     success when exactly this content already stands there (a lost reply); FAILED_PRECONDITION `RUN_CLOSED`;
     FAILED_PRECONDITION `APPEND_CONFLICT` (wrong place or other content); FAILED_PRECONDITION `INBOX_AHEAD` (a parking or
-    final append that has not consumed the inbox: read it and append again).
+    final append that has not consumed the inbox: read it and append again); NOT_FOUND `BLOB_NOT_FOUND` (a payload names a
+    blob that is not there: upload it and append again).
     """
 
     @_typing.overload
@@ -81,7 +82,8 @@ class JournalWorkerServiceAsyncStub(JournalWorkerServiceStub):
     or not at all. It is judged in this order: FAILED_PRECONDITION `LEASE_LOST` (a later lease exists; stop driving);
     success when exactly this content already stands there (a lost reply); FAILED_PRECONDITION `RUN_CLOSED`;
     FAILED_PRECONDITION `APPEND_CONFLICT` (wrong place or other content); FAILED_PRECONDITION `INBOX_AHEAD` (a parking or
-    final append that has not consumed the inbox: read it and append again).
+    final append that has not consumed the inbox: read it and append again); NOT_FOUND `BLOB_NOT_FOUND` (a payload names a
+    blob that is not there: upload it and append again).
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -125,7 +127,8 @@ class JournalWorkerServiceServicer(metaclass=_abc_1.ABCMeta):
     or not at all. It is judged in this order: FAILED_PRECONDITION `LEASE_LOST` (a later lease exists; stop driving);
     success when exactly this content already stands there (a lost reply); FAILED_PRECONDITION `RUN_CLOSED`;
     FAILED_PRECONDITION `APPEND_CONFLICT` (wrong place or other content); FAILED_PRECONDITION `INBOX_AHEAD` (a parking or
-    final append that has not consumed the inbox: read it and append again).
+    final append that has not consumed the inbox: read it and append again); NOT_FOUND `BLOB_NOT_FOUND` (a payload names a
+    blob that is not there: upload it and append again).
     """
 
     @_abc_1.abstractmethod
