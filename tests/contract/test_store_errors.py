@@ -12,6 +12,7 @@ from psycopg import AsyncConnection
 from psycopg import errors as postgres_errors
 from sqlalchemy import exc
 
+from lantern_journal.adapters import sql_store
 from lantern_journal.adapters.postgres import PostgresStore
 from lantern_journal.adapters.schema import runs
 from lantern_journal.adapters.sql_events import Transaction
@@ -98,3 +99,29 @@ async def test_the_connection_of_the_groups_is_dropped_only_when_it_is_lost(stor
     assert store.generation == before + 1
     await write(store, started.run.run_id, event())
     assert (await head(store, started.run.run_id)).seq == 3
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+@pytest.mark.parametrize("code", ["40001", "40P01", "55P03"])
+async def test_who_is_to_give_way_begins_anew_a_bounded_number_of_times(
+    store: Store, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_store, "BACKOFF_MS_FIRST", 1)
+    monkeypatch.setattr(sql_store, "BACKOFF_MS_MAX", 1)
+    giving_way = 2
+    seen: list[int] = []
+
+    def give_way(tx: Transaction) -> None:
+        # What an earlier try wrote is gone: the whole transaction begins anew.
+        seen.append(tx.connection.exec_driver_sql("SELECT count(*) FROM journal_marks").scalar_one())
+        tx.connection.exec_driver_sql("INSERT INTO journal_marks (name, value) VALUES ('give way', 1)")
+        if len(seen) <= giving_way:
+            tx.connection.exec_driver_sql(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{code}'; END $$")
+
+    assert await tried(store, give_way) == (3, None)
+    assert set(seen) == {0}
+    tries, error = await tried(
+        store, lambda tx: tx.connection.exec_driver_sql(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{code}'; END $$")
+    )
+    assert isinstance(error, LanternError)
+    assert (tries, error.reason) == (sql_store.TRIES, reasons.UNAVAILABLE)

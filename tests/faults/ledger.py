@@ -94,7 +94,7 @@ def read(database: str) -> Stored:
 
 def find_faults(promised: Path, stored: Stored, *, all_ended: bool = True) -> list[str]:
     """What is not as it was promised; empty where all is well. `all_ended`: no run may be open any more."""
-    faults = [fault for run_id in stored.runs for fault in _run_faults(run_id, stored, all_ended=all_ended)]
+    faults = [fault for run_id in stored.runs for fault in run_faults(run_id, stored, all_ended=all_ended)]
     faults += [f"{run_id}: events without a run" for run_id in stored.events.keys() - stored.runs.keys()]
     requests = Counter(row.request_id for row in stored.runs.values())
     faults += [f"request {request_id} started {times} runs" for request_id, times in requests.items() if times > 1]
@@ -109,7 +109,7 @@ def find_faults(promised: Path, stored: Stored, *, all_ended: bool = True) -> li
     return faults
 
 
-def _run_faults(run_id: str, stored: Stored, *, all_ended: bool) -> list[str]:
+def run_faults(run_id: str, stored: Stored, *, all_ended: bool) -> list[str]:
     row = stored.runs[run_id]
     events = stored.events.get(run_id, [])
     faults = [fault] if (fault := find_chain_fault(run_id, events)) else []

@@ -29,6 +29,7 @@ from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import journal_service_pb2_grpc as journal_grpc
 from lantern.api.journal.v1 import recovery_service_pb2 as recovery_pb
 from lantern.api.journal.v1 import recovery_service_pb2_grpc as recovery_grpc
+from lantern.api.journal.v1 import worker_service_pb2_grpc as worker_grpc
 from lantern_executor.adapters.addresses import JournalAddresses
 from lantern_executor.adapters.journal import GrpcJournal, JournalProcesses
 from lantern_executor.adapters.session import REPEATABLE, Session, WorkerIdentity
@@ -91,6 +92,7 @@ class Driver:
         self._channel = channel = channels.connect(address)
         self.journal = GrpcJournal(JournalProcesses(addresses, lambda _: channel), self.session)
         self.runs = journal_grpc.JournalServiceStub(channel)
+        self.workers = worker_grpc.JournalWorkerServiceStub(channel)
         self.recovery = recovery_grpc.JournalRecoveryServiceStub(channel)
 
     async def close(self) -> None:

@@ -63,6 +63,8 @@ def postgres_engine(url: str) -> AsyncEngine:
         pool_size=POOL_CONNECTIONS,
         max_overflow=0,
         pool_timeout=CONNECT_TIMEOUT_S,
+        # Not used, and asked for at every connect.
+        use_native_hstore=False,
         connect_args={
             **POSTGRES_CONNECT,
             "options": f"{_POSTGRES_OPTIONS}{IDLE_IN_TRANSACTION_S}s",
