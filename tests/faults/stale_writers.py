@@ -62,8 +62,12 @@ class Races:
 
         async def limited(number: int) -> None:
             async with turn:
-                if not self.wrong:
+                if self.wrong:
+                    return
+                try:
                     await self._round(number)
+                except LanternError as error:
+                    self.wrong.append(f"round {number}: {error}")
 
         bystanders = [asyncio.create_task(self._bystander(number, over)) for number in range(BYSTANDERS)]
         try:
