@@ -159,12 +159,12 @@ def _event(kind: str, step_id: str) -> NewEvent:
 
 
 def cpu_s(pid: int) -> float:
-    """What a process has used of the processors; 0 where it is gone."""
+    """What a process and the children that it has seen end have used of the processors; 0 where it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / CPU_HZ
+    return sum(map(int, fields[11:15])) / CPU_HZ
 
 
 def family_cpu_s(pid: int) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from journal_processes import output_of
 
-TRIES = 3
+TRIES = 5
 
 
 class Reference:

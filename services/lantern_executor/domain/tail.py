@@ -16,9 +16,12 @@ EVENT_OVERHEAD_BYTES = 128
 """What an event costs on the wire beside payload and step id: kind, salt, attempt, tags."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Append:
-    """Events for one run, to go in whole on top of a named event, or not at all (SPEC J2)."""
+    """Events for one run, to go in whole on top of a named event, or not at all (SPEC J2).
+
+    Not frozen, which would treble the cost of making one.
+    """
 
     # The run.
     run_id: str

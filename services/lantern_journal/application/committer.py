@@ -117,8 +117,9 @@ class GroupCommitter:
 
     async def _drain(self) -> None:
         try:
-            await asyncio.sleep(0)  # whatever this turn of the loop still brings goes along
             while self._waiting:
+                # Whatever this turn of the loop still brings goes along, and the answers to the group before go out.
+                await asyncio.sleep(0)
                 group = self._cut()
                 try:
                     await self._commit(group)

@@ -50,9 +50,9 @@ class Row(NamedTuple):
     hash: bytes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Append:
-    """Events that a driver wants on top of a named event."""
+    """Events that a driver wants on top of a named event. Not frozen, which would treble the cost of making one."""
 
     # The run.
     run_id: str
@@ -74,9 +74,9 @@ class Append:
     blobs: tuple[BlobRef, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", sum([len(event.payload) for event in self.events]))
+        self.size = sum([len(event.payload) for event in self.events])
         named = [payloads.named_blob(event.payload) for event in self.events]
-        object.__setattr__(self, "blobs", tuple([blob for blob in named if blob is not None]))
+        self.blobs = tuple([blob for blob in named if blob is not None])
 
 
 class Verdict(Enum):

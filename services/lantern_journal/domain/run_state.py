@@ -108,8 +108,13 @@ class RunGate:
     cancel_seq: int | None
 
 
+_CHANGES_RUN = kinds.ENDS_DRIVE | INBOX_CONSUMERS
+
+
 def change_of(run_id: str, first_seq: int, events: Sequence[NewEvent], consumed: int, time_us: int) -> RunChange | None:
     """What these events change in the run's row; None for events that change nothing there (nearly all)."""
+    if _CHANGES_RUN.isdisjoint([event.kind for event in events]):
+        return None
     ends_with = events[-1].kind if events[-1].kind in kinds.ENDS_DRIVE else ""
     taken_in = cancel_seq = 0
     for offset, event in enumerate(events):
