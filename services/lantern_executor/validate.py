@@ -25,6 +25,10 @@ def check_start(message: executor_pb.StartRunRequest) -> None:
         raise InvalidField("traceparent", f"longer than {TRACEPARENT_CHARACTERS_MAX} characters")
     if message.input:
         json_bytes.check(message.input, "input")
+    if message.HasField("signal"):
+        check_user_id("signal.name", message.signal.name)
+        if message.signal.payload:
+            json_bytes.check(message.signal.payload, "signal.payload")
 
 
 def check_drive(message: executor_pb.DriveRequest) -> None:

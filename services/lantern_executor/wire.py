@@ -7,7 +7,16 @@ from lantern.api.executor.v1 import executor_service_pb2 as executor_pb
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import run_pb2
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
-from lantern_executor.domain.run import CreatedRun, HandBack, InboxEntry, Offer, OpenedRun, Run, StartRequest
+from lantern_executor.domain.run import (
+    CreatedRun,
+    HandBack,
+    InboxEntry,
+    Offer,
+    OpenedRun,
+    Run,
+    StartRequest,
+    StartSignal,
+)
 from lantern_executor.domain.step import SideEffect
 from lantern_executor.domain.tail import Append
 from lantern_kernel.event import Event
@@ -116,6 +125,9 @@ def to_start(message: executor_pb.StartRunRequest) -> StartRequest:
         workflow_id=message.workflow_id,
         workflow_id_policy=message.workflow_id_policy,
         traceparent=message.traceparent,
+        signal=StartSignal(name=message.signal.name, payload=message.signal.payload)
+        if message.HasField("signal")
+        else None,
     )
 
 
@@ -130,6 +142,9 @@ def from_start(request: StartRequest, lease_target: journal_pb.LeaseTarget | Non
         workflow_id_policy=journal_pb.CreateRunRequest.WorkflowIdPolicy.Name(request.workflow_id_policy),
         traceparent=request.traceparent,
         lease_target=lease_target,
+        signal=None
+        if request.signal is None
+        else journal_pb.StartSignal(name=request.signal.name, payload=request.signal.payload),
     )
 
 

@@ -12,6 +12,7 @@ import grpc
 import uvloop
 
 from lantern.api.journal.v1 import (
+    approval_service_pb2_grpc,
     blob_service_pb2_grpc,
     feed_service_pb2_grpc,
     journal_service_pb2_grpc,
@@ -25,6 +26,7 @@ from lantern_journal.adapters.postgres import PostgresStore
 from lantern_journal.adapters.sources import SystemSources
 from lantern_journal.adapters.sqlite import SqliteStore
 from lantern_journal.application.announcements import DueTimer, Hub, Relay
+from lantern_journal.application.approvals import Approvals
 from lantern_journal.application.blobs import Blobs
 from lantern_journal.application.committer import GroupCommitter
 from lantern_journal.application.feed import Feed, FeedTrimmer
@@ -33,6 +35,7 @@ from lantern_journal.application.leases import Leases
 from lantern_journal.application.runs import Runs
 from lantern_journal.application.sessions import Sessions
 from lantern_journal.ports import Disconnected, Store
+from lantern_journal.servicer.approval import ApprovalServicer
 from lantern_journal.servicer.blobs import BlobServicer
 from lantern_journal.servicer.feed import FeedServicer
 from lantern_journal.servicer.journal import JournalServicer
@@ -70,11 +73,13 @@ async def serve(settings: Settings) -> None:
     runs = Runs(store, clock, sources, hub, sessions, committer, settings.limits)
     blobs = Blobs(store, clock, sources, hub, kept_us=int(settings.blob_keep_s * 1e6))
     blob_servicer = BlobServicer(blobs, streams)
+    approvals = Approvals(store, clock, hub, sessions)
+    approval = ApprovalServicer(approvals, store)
     journal = JournalServicer(runs, store, streams)
     worker = WorkerServicer(sessions, committer, leases, store, clock, streams)
     recovery = RecoveryServicer(leases, hub, streams)
     feed = FeedServicer(Feed(store, clock, hub), streams)
-    server = Server(settings.listen, _services(journal, blob_servicer, feed, worker, recovery))
+    server = Server(settings.listen, _registrations(journal, approval, blob_servicer, feed, worker, recovery))
     await sessions.adopt()
     housekeeping = Housekeeping(store)
     # Before the first append: a week whose events have begun to fill the default partition stays there.
@@ -87,6 +92,7 @@ async def serve(settings: Settings) -> None:
         asyncio.create_task(trimmer.run(), name="feed trimmer"),
         *(_among_others(store, clock, hub) if store.is_shared else ()),
         asyncio.create_task(blobs.run(), name="blobs"),
+        asyncio.create_task(approvals.run(), name="expiry of approvals"),
     ]
     await server.start()
     # What stands now stands for ever: the collector need not walk it again and again.
@@ -110,33 +116,6 @@ async def serve(settings: Settings) -> None:
     await run_until_signal(server.address, drain, tasks)
 
 
-def _services(
-    journal: JournalServicer,
-    blobs: BlobServicer,
-    feed: FeedServicer,
-    worker: WorkerServicer,
-    recovery: RecoveryServicer,
-) -> dict[str, Callable[[grpc.aio.Server], None]]:
-    """Each service's full name and what adds it to a server."""
-    return {
-        f"{PACKAGE}.JournalService": lambda to: journal_service_pb2_grpc.add_JournalServiceServicer_to_server(
-            journal, to
-        ),
-        f"{PACKAGE}.JournalBlobService": lambda to: blob_service_pb2_grpc.add_JournalBlobServiceServicer_to_server(
-            blobs, to
-        ),
-        f"{PACKAGE}.JournalFeedService": lambda to: feed_service_pb2_grpc.add_JournalFeedServiceServicer_to_server(
-            feed, to
-        ),
-        f"{PACKAGE}.JournalWorkerService": lambda to: (
-            worker_service_pb2_grpc.add_JournalWorkerServiceServicer_to_server(worker, to)
-        ),
-        f"{PACKAGE}.JournalRecoveryService": lambda to: (
-            recovery_service_pb2_grpc.add_JournalRecoveryServiceServicer_to_server(recovery, to)
-        ),
-    }
-
-
 async def _open(settings: Settings, clock: CarriedClock) -> Store:
     """The store, and the clock set by it."""
     path = sqlite_path(settings.database)
@@ -158,6 +137,37 @@ def _among_others(store: Store, clock: CarriedClock, hub: Hub) -> list[asyncio.T
         asyncio.create_task(Relay(store, hub).run(), name="relay"),
         asyncio.create_task(_calibrate(clock, store), name="clock"),
     ]
+
+
+def _registrations(
+    journal: JournalServicer,
+    approval: ApprovalServicer,
+    blobs: BlobServicer,
+    feed: FeedServicer,
+    worker: WorkerServicer,
+    recovery: RecoveryServicer,
+) -> dict[str, Callable[[grpc.aio.Server], None]]:
+    """The services by name, each with what adds it to a server."""
+    return {
+        f"{PACKAGE}.JournalService": lambda to: journal_service_pb2_grpc.add_JournalServiceServicer_to_server(
+            journal, to
+        ),
+        f"{PACKAGE}.JournalApprovalService": lambda to: (
+            approval_service_pb2_grpc.add_JournalApprovalServiceServicer_to_server(approval, to)
+        ),
+        f"{PACKAGE}.JournalBlobService": lambda to: blob_service_pb2_grpc.add_JournalBlobServiceServicer_to_server(
+            blobs, to
+        ),
+        f"{PACKAGE}.JournalFeedService": lambda to: feed_service_pb2_grpc.add_JournalFeedServiceServicer_to_server(
+            feed, to
+        ),
+        f"{PACKAGE}.JournalWorkerService": lambda to: (
+            worker_service_pb2_grpc.add_JournalWorkerServiceServicer_to_server(worker, to)
+        ),
+        f"{PACKAGE}.JournalRecoveryService": lambda to: (
+            recovery_service_pb2_grpc.add_JournalRecoveryServiceServicer_to_server(recovery, to)
+        ),
+    }
 
 
 async def _calibrate(clock: CarriedClock, store: Store) -> None:

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from lantern_journal.domain.appends import Head, Row, Top
+from lantern_journal.domain.approvals import Approval, ApprovalFilter, Decided, Decision, Delegation, Expired
 from lantern_journal.domain.blobs import Collected, NamedBlobs, Place, StoredBlob, Upload
 from lantern_journal.domain.feed import FeedFilter, FeedPage
 from lantern_journal.domain.feed_cursor import Cursor, Snapshot
@@ -299,4 +300,29 @@ class Store(Protocol):
 
     async def commit_feed_consumer(self, name: str, before: str, after: str) -> None:
         """Moves a consumer's cursor from `before` (empty: it has none) to `after`. FEED_CURSOR_MOVED."""
+        ...
+
+    # Approvals.
+
+    async def list_approvals(self, wanted: ApprovalFilter, after: tuple[int, str, str], limit: int) -> list[Approval]:
+        """Approvals behind a position (time, run, approval), oldest first, without comments."""
+        ...
+
+    async def decide_approval(self, decision: Decision) -> Decided:
+        """Takes a decision, or says what is recorded: the same one before. APPROVAL_DECIDED where it is another.
+
+        One that comes after its time is recorded as the expiry that it has met (`expired`).
+        """
+        ...
+
+    async def delegate_approval(self, delegation: Delegation) -> Decided:
+        """Gives a pending approval to somebody else."""
+        ...
+
+    async def expire_approvals(self, limit: int) -> list[Expired]:
+        """Decides what nobody has decided in time."""
+        ...
+
+    async def next_expiry_us(self) -> int | None:
+        """When the next pending approval expires, also in the past; None where none does."""
         ...

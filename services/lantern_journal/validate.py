@@ -2,20 +2,24 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 from google.protobuf import duration_pb2
 
+from lantern.api.journal.v1 import approval_service_pb2 as approval_pb
 from lantern.api.journal.v1 import blob_service_pb2 as blob_pb
 from lantern.api.journal.v1 import feed_service_pb2 as feed_pb
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import recovery_service_pb2 as recovery_pb
 from lantern.api.journal.v1 import run_pb2
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
+from lantern_journal.domain import run_state
 from lantern_journal.domain.appends import Append
-from lantern_journal.domain.run_state import INBOX_CONSUMERS
 from lantern_kernel import json_bytes, kinds, names, payloads, reasons
 from lantern_kernel.bounds import (
     AGENTS_PER_SESSION_MAX,
+    APPROVAL_TITLE_CHARACTERS_MAX,
+    AWAITED_SIGNALS_MAX,
     BLOB_CHUNK_BYTES_MAX,
     BLOBS_PER_QUESTION_MAX,
     EVENT_PAYLOAD_BYTES_MAX,
@@ -38,7 +42,9 @@ DEFER_S_MAX = 86_400
 NONCE_BYTES = 16
 PROGRAM_KINDS = ("code", "graph", "llm")
 GRANT_REASONS = ("start", "crash", "timer", "signal", "approval", "upgrade")
-INBOX_KINDS = ("signal", "cancel")
+INBOX_KINDS = (run_state.SIGNAL, run_state.CANCEL, run_state.PAUSE, run_state.RESUME)
+"""What anybody may send; the other kinds are the journal's own."""
+
 
 _DIGEST_HEX = re.compile(r"[0-9a-f]{64}")
 _ADDRESS = re.compile(r"[!-~]+:[0-9]{1,5}")
@@ -59,6 +65,9 @@ def create_run(request: journal_pb.CreateRunRequest) -> None:
         raise InvalidField("traceparent", "no W3C trace context of version 00: 00-<32 hex>-<16 hex>-<2 hex>")
     if request.HasField("lease_target"):
         _lease_target("lease_target", request.lease_target)
+    if request.HasField("signal"):
+        names.check_user_id("signal.name", request.signal.name)
+        _content("signal.payload", request.signal.payload, None)
 
 
 def list_runs(request: journal_pb.ListRunsRequest) -> int:
@@ -97,6 +106,39 @@ def send_to_run(request: journal_pb.SendToRunRequest) -> None:
     elif request.name:
         raise InvalidField("name", f"a {request.kind} has no name")
     _content("payload", request.payload, request.payload_blob if request.HasField("payload_blob") else None)
+
+
+def list_approvals(request: approval_pb.ListApprovalsRequest) -> int:
+    """ListApprovals; the page size."""
+    _tenant(request.tenant_id)
+    for index, state in enumerate(request.states):
+        if state == approval_pb.Approval.STATE_UNSPECIFIED or state not in approval_pb.Approval.State.values():
+            raise InvalidField(f"states[{index}]", f"{state} is no state")
+    if request.assignee:
+        names.check_user_id("assignee", request.assignee)
+    if request.run_id:
+        names.check_run_id("run_id", request.run_id)
+    return page_size(request.page_size, PAGE_ROWS_DEFAULT)
+
+
+def decide_approval(request: approval_pb.DecideApprovalRequest) -> None:
+    """DecideApproval."""
+    names.check_user_id("request_id", request.request_id)
+    names.check_run_id("run_id", request.run_id)
+    names.check_engine_id("approval_id", request.approval_id)
+    if request.decision not in (approval_pb.Approval.STATE_APPROVED, approval_pb.Approval.STATE_DENIED):
+        raise InvalidField("decision", "is neither APPROVED nor DENIED")
+    names.check_user_id("decided_by", request.decided_by)
+    _content("comment", request.comment, None)
+
+
+def delegate_approval(request: approval_pb.DelegateApprovalRequest) -> None:
+    """DelegateApproval."""
+    names.check_user_id("request_id", request.request_id)
+    names.check_run_id("run_id", request.run_id)
+    names.check_engine_id("approval_id", request.approval_id)
+    names.check_user_id("assignee", request.assignee)
+    names.check_user_id("delegated_by", request.delegated_by)
 
 
 def list_agents(request: journal_pb.ListAgentsRequest) -> int:
@@ -205,7 +247,7 @@ def _event(event: NewEvent, *, is_last: bool) -> None:
     _size("payload", event.payload, EVENT_PAYLOAD_BYTES_MAX)
     if len(event.salt) != SALT_BYTES:
         raise InvalidField("salt", f"{len(event.salt)} bytes, not {SALT_BYTES}")
-    if kind in kinds.ENDS_DRIVE or kind in INBOX_CONSUMERS:
+    if kind in kinds.READ_BY_JOURNAL:
         _read_by_journal("payload", kind, event.payload)
 
 
@@ -219,6 +261,8 @@ def _read_by_journal(path: str, kind: str, payload: bytes) -> None:
     json_bytes.check_value(dict(facts), path)
     if kind == kinds.RUN_PARKED:
         _park(path, facts)
+    elif kind == kinds.APPROVAL_REQUESTED:
+        _approval(path, facts)
     elif kind == kinds.RUN_SUCCEEDED:
         if content.content is None:
             raise InvalidField(path, "run_succeeded has no data, which is the result")
@@ -226,7 +270,7 @@ def _read_by_journal(path: str, kind: str, payload: bytes) -> None:
             json_bytes.check(content.data, f"{path}.data", bytes_max=PAYLOAD_INLINE_BYTES_MAX)
     elif kind == kinds.RUN_FAILED and not isinstance(facts.get("code"), str):
         raise InvalidField(path, "run_failed names no code")
-    elif kind in INBOX_CONSUMERS:
+    elif kind in kinds.FROM_INBOX:
         number = facts.get("number")
         if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= SEQ_MAX:
             raise InvalidField(f"{path}.number", "is no number of an inbox entry")
@@ -236,13 +280,36 @@ def _park(path: str, facts: Mapping[str, object]) -> None:
     on, due_us = facts.get("on"), facts.get("dueUs")
     if not isinstance(on, str) or on not in payloads.WAITING_ON:
         raise InvalidField(f"{path}.on", f"is none of {', '.join(sorted(payloads.WAITING_ON))}")
-    if due_us is not None and (not isinstance(due_us, int) or isinstance(due_us, bool) or not 0 <= due_us <= SEQ_MAX):
-        raise InvalidField(f"{path}.dueUs", "is no time in microseconds")
+    _time(f"{path}.dueUs", due_us)
     if on == "timer" and due_us is None:
         raise InvalidField(f"{path}.dueUs", "a run that waits for a timer says when it is due")
     error = facts.get("error")
     if error is not None and not isinstance(error, dict):
         raise InvalidField(f"{path}.error", "is no object")
+    signals = facts.get("signals", [])
+    if not isinstance(signals, list) or len(cast("list[object]", signals)) > AWAITED_SIGNALS_MAX:
+        raise InvalidField(f"{path}.signals", f"is no list of at most {AWAITED_SIGNALS_MAX} names")
+    for index, name in enumerate(cast("list[object]", signals)):
+        names.check_user_id(f"{path}.signals[{index}]", name if isinstance(name, str) else "")
+    if not isinstance(facts.get("nothingToCompensate", False), bool):
+        raise InvalidField(f"{path}.nothingToCompensate", "is neither true nor false")
+    if "before" in facts:
+        raise InvalidField(f"{path}.before", "only the journal says what a run waited on before")
+
+
+def _approval(path: str, facts: Mapping[str, object]) -> None:
+    approval_id, assignee, title = (facts.get(name, "") for name in ("approvalId", "assignee", "title"))
+    names.check_engine_id(f"{path}.approvalId", approval_id if isinstance(approval_id, str) else "")
+    if assignee != "":
+        names.check_user_id(f"{path}.assignee", assignee if isinstance(assignee, str) else "")
+    if not isinstance(title, str) or len(title) > APPROVAL_TITLE_CHARACTERS_MAX or "\x00" in title:
+        raise InvalidField(f"{path}.title", f"is no text of at most {APPROVAL_TITLE_CHARACTERS_MAX} characters")
+    _time(f"{path}.expiresUs", facts.get("expiresUs"))
+
+
+def _time(path: str, value: object) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= SEQ_MAX):
+        raise InvalidField(path, "is no time in microseconds")
 
 
 def open_run(request: worker_pb.OpenRunRequest) -> None:

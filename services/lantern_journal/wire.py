@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from google.protobuf import timestamp_pb2
 
 from lantern.api.error.v1 import error_pb2
+from lantern.api.journal.v1 import approval_service_pb2 as approval_pb
 from lantern.api.journal.v1 import feed_service_pb2 as feed_pb
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import recovery_service_pb2 as recovery_pb
@@ -13,6 +14,7 @@ from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
 from lantern_journal.application.runs import StartRequest
 from lantern_journal.domain import feed_cursor
 from lantern_journal.domain.appends import Append
+from lantern_journal.domain.approvals import Approval, ApprovalState, Decision, Delegation
 from lantern_journal.domain.feed import FeedPage
 from lantern_journal.domain.leases import AgentOffer
 from lantern_journal.domain.records import (
@@ -25,10 +27,12 @@ from lantern_journal.domain.records import (
     Orphan,
     ReleaseCause,
     Run,
+    SentEntry,
     Settlement,
     SideEffect,
     SideEffectState,
     StartedRun,
+    StartSignal,
     Worker,
     WorkflowIdPolicy,
 )
@@ -44,6 +48,7 @@ _POLICIES = {
     journal_pb.CreateRunRequest.WORKFLOW_ID_POLICY_REJECT: WorkflowIdPolicy.REJECT,
     journal_pb.CreateRunRequest.WORKFLOW_ID_POLICY_USE_EXISTING: WorkflowIdPolicy.USE_EXISTING,
     journal_pb.CreateRunRequest.WORKFLOW_ID_POLICY_ALLOW_AFTER_CLOSE: WorkflowIdPolicy.ALLOW_AFTER_CLOSE,
+    journal_pb.CreateRunRequest.WORKFLOW_ID_POLICY_TERMINATE_EXISTING: WorkflowIdPolicy.TERMINATE_EXISTING,
 }
 _STATES = {
     RunState.QUEUED: run_pb2.Run.STATE_QUEUED,
@@ -105,7 +110,13 @@ def start_request(request: journal_pb.CreateRunRequest) -> StartRequest:
         policy=_POLICIES[request.workflow_id_policy],
         traceparent=request.traceparent,
         target=lease_target(request.lease_target) if request.HasField("lease_target") else None,
+        signal=start_signal(request.signal) if request.HasField("signal") else None,
     )
+
+
+def start_signal(signal: journal_pb.StartSignal) -> StartSignal:
+    """The signal that goes with a start."""
+    return StartSignal(name=signal.name, payload=signal.payload or b"null")
 
 
 def lease_target(target: journal_pb.LeaseTarget) -> LeaseTarget:
@@ -266,6 +277,16 @@ def started(record: StartedRun) -> journal_pb.CreateRunResponse:
     )
 
 
+def sent(record: SentEntry) -> journal_pb.SendToRunResponse:
+    """What became of an inbox entry."""
+    return journal_pb.SendToRunResponse(
+        number=record.number,
+        repeated_request=record.repeated,
+        run_state=_STATES[record.state],
+        already_ended=record.already_ended,
+    )
+
+
 def opened(record: OpenedRun, now_us: int) -> worker_pb.OpenRunResponse:
     """What a driver needs to begin."""
     return worker_pb.OpenRunResponse(
@@ -324,4 +345,66 @@ def feed_page(page: FeedPage) -> feed_pb.FollowAllResponse:
             for entry in page.entries
         ],
         cursor=feed_cursor.to_token(page.cursor),
+    )
+
+
+_APPROVAL_STATES = {
+    ApprovalState.PENDING: approval_pb.Approval.STATE_PENDING,
+    ApprovalState.APPROVED: approval_pb.Approval.STATE_APPROVED,
+    ApprovalState.DENIED: approval_pb.Approval.STATE_DENIED,
+    ApprovalState.EXPIRED: approval_pb.Approval.STATE_EXPIRED,
+    ApprovalState.WITHDRAWN: approval_pb.Approval.STATE_WITHDRAWN,
+}
+_APPROVAL_STATES_BACK = {number: state for state, number in _APPROVAL_STATES.items()}
+
+
+def approval_states(numbers: Iterable[approval_pb.Approval.State]) -> tuple[ApprovalState, ...]:
+    """States of a filter."""
+    return tuple(_APPROVAL_STATES_BACK[number] for number in numbers)
+
+
+def approval(record: Approval) -> approval_pb.Approval:
+    """An approval."""
+    message = approval_pb.Approval(
+        run_id=record.run_id,
+        approval_id=record.approval_id,
+        tenant_id=record.tenant_id,
+        agent_name=record.agent_name,
+        workflow_id=record.workflow_id,
+        step_id=record.step_id,
+        state=_APPROVAL_STATES[record.state],
+        assignee=record.assignee,
+        title=record.title,
+        request_time=timestamp(record.requested_us),
+        decided_by=record.decided_by,
+        comment=record.comment or b"",
+        requested_seq=record.requested_seq,
+    )
+    if record.expires_us is not None:
+        message.expire_time.CopyFrom(timestamp(record.expires_us))
+    if record.decided_us is not None:
+        message.decide_time.CopyFrom(timestamp(record.decided_us))
+    return message
+
+
+def decision(request: approval_pb.DecideApprovalRequest) -> Decision:
+    """A decision."""
+    return Decision(
+        request_id=request.request_id,
+        run_id=request.run_id,
+        approval_id=request.approval_id,
+        state=_APPROVAL_STATES_BACK[request.decision],
+        by=request.decided_by,
+        comment=request.comment or None,
+    )
+
+
+def delegation(request: approval_pb.DelegateApprovalRequest) -> Delegation:
+    """A delegation."""
+    return Delegation(
+        request_id=request.request_id,
+        run_id=request.run_id,
+        approval_id=request.approval_id,
+        assignee=request.assignee,
+        by=request.delegated_by,
     )

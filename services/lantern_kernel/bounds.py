@@ -26,6 +26,13 @@ PAGE_BYTES_MAX = 1024 * 1024
 """A page ends before it would exceed this, but always holds at least one row."""
 
 INBOX_ENTRIES_MAX = 10_000
+INBOX_RESERVE = 1_000
+"""Entries that a full inbox still takes of those who are not to be kept out by signals: cancels, pauses, decisions."""
+
+AWAITED_SIGNALS_MAX = 100
+"""Names that a parked run can wait for."""
+
+APPROVAL_TITLE_CHARACTERS_MAX = 1_000
 RETRY_ATTEMPTS_MAX = 100
 ID_LENGTH_MAX = 200
 AGENTS_PER_SESSION_MAX = 1_000

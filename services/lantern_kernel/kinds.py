@@ -13,6 +13,11 @@ TIMER_FIRED = "timer_fired"
 SIGNAL_RECEIVED = "signal_received"
 NONDETERMINISM_DETECTED = "nondeterminism_detected"
 CANCEL_REQUESTED = "cancel_requested"
+PAUSE_REQUESTED = "pause_requested"
+RESUME_REQUESTED = "resume_requested"
+APPROVAL_REQUESTED = "approval_requested"
+APPROVAL_DELEGATED = "approval_delegated"
+APPROVAL_DECIDED = "approval_decided"
 RUN_PARKED = "run_parked"
 RUN_SUCCEEDED = "run_succeeded"
 RUN_FAILED = "run_failed"
@@ -26,6 +31,14 @@ ENDS_DRIVE = TERMINAL | {RUN_PARKED}
 
 JOURNAL_OWN = frozenset({RUN_STARTED, LEASE_GRANTED})
 """Only the journal writes these; a worker that appends one is refused."""
+
+FROM_INBOX = frozenset(
+    {SIGNAL_RECEIVED, CANCEL_REQUESTED, PAUSE_REQUESTED, RESUME_REQUESTED, APPROVAL_DELEGATED, APPROVAL_DECIDED}
+)
+"""By each of these a driver takes in one entry of the run's inbox; its payload names the entry's number."""
+
+READ_BY_JOURNAL = ENDS_DRIVE | FROM_INBOX | {APPROVAL_REQUESTED}
+"""All that the journal acts on; to it the payloads of the others are opaque."""
 
 NOT_REPLAYED = frozenset({RUN_STARTED, LEASE_GRANTED, RUN_PARKED, NONDETERMINISM_DETECTED, STEP_WAITING})
 """Events that answer no command of a program."""

@@ -155,7 +155,7 @@ class RunErrorFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParkFacts:
-    """Why a run is parked: what the journal must know to wake it again."""
+    """Why a run is parked: what the journal must know to wake it again, or to end it."""
 
     # timer, signal, approval, child, code_fix, budget, capacity, operator or paused.
     waiting_on: str
@@ -163,27 +163,123 @@ class ParkFacts:
     due_us: int | None = None
     # What stands in its way, where that is an error (code_fix, operator, capacity).
     error: RunErrorFacts | None = None
+    # The signals that it waits for, by name; where none is named and it waits on `signal`, any wakes it.
+    signals: tuple[str, ...] = ()
+    # Whether a cancel may end it as it stands: nothing that it did is to be compensated.
+    nothing_to_compensate: bool = False
+    # For a run that the journal paused: what it waited on before; None where it was queued, or its driver paused it.
+    before: "ParkFacts | None" = None
 
-    def pack(self) -> bytes:
-        """The payload of run_parked."""
+    def to_facts(self) -> dict[str, Any]:
+        """As members of a payload."""
         facts: dict[str, Any] = {"on": self.waiting_on}
         if self.due_us is not None:
             facts["dueUs"] = self.due_us
         if self.error is not None:
             facts["error"] = self.error.to_facts()
-        return pack(facts)
+        if self.signals:
+            facts["signals"] = list(self.signals)
+        if self.nothing_to_compensate:
+            facts["nothingToCompensate"] = True
+        if self.before is not None:
+            facts["before"] = self.before.to_facts()
+        return facts
+
+    def pack(self) -> bytes:
+        """The payload of run_parked."""
+        return pack(self.to_facts())
 
     @classmethod
-    def unpack(cls, payload: bytes) -> "ParkFacts":
-        """From the payload of run_parked."""
-        facts = unpack(payload).facts
-        error, due_us = facts.get("error"), facts.get("dueUs")
+    def from_facts(cls, facts: Mapping[str, Any]) -> "ParkFacts":
+        """From members of a payload; absent ones are empty."""
+        error, due_us, before = facts.get("error"), facts.get("dueUs"), facts.get("before")
+        signals = facts.get("signals")
         return cls(
             waiting_on=str(facts.get("on", "")),
             due_us=due_us if isinstance(due_us, int) else None,
             error=RunErrorFacts.from_facts(error) if isinstance(error, dict) else None,
+            signals=tuple(map(str, signals)) if isinstance(signals, list) else (),
+            nothing_to_compensate=facts.get("nothingToCompensate") is True,
+            before=cls.from_facts(before) if isinstance(before, dict) else None,
         )
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> "ParkFacts":
+        """From the payload of run_parked."""
+        return cls.from_facts(unpack(payload).facts)
 
 
 WAITING_ON = frozenset({"approval", "signal", "timer", "child", "code_fix", "budget", "capacity", "operator", "paused"})
 """What a run can wait on (SPEC 2)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApprovalFacts:
+    """What approval_requested says: who is to decide what, and until when. Its data are for whoever decides."""
+
+    # Unique within the run: the step's id and, from the second visit on, `#` and the visit's number.
+    approval_id: str
+    # Whose inbox it is in; empty where anybody may decide.
+    assignee: str = ""
+    # For people, one line.
+    title: str = ""
+    # When it expires by itself, microseconds of the journal's clock; None for never.
+    expires_us: int | None = None
+
+    def pack(self, data: bytes | None = None) -> bytes:
+        """The payload of approval_requested."""
+        facts: dict[str, Any] = {"approvalId": self.approval_id}
+        if self.assignee:
+            facts["assignee"] = self.assignee
+        if self.title:
+            facts["title"] = self.title
+        if self.expires_us is not None:
+            facts["expiresUs"] = self.expires_us
+        return pack(facts, data)
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> "ApprovalFacts":
+        """From members of a payload; absent ones are empty."""
+        expires_us = facts.get("expiresUs")
+        return cls(
+            approval_id=str(facts.get("approvalId", "")),
+            assignee=str(facts.get("assignee", "")),
+            title=str(facts.get("title", "")),
+            expires_us=expires_us if isinstance(expires_us, int) else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecisionFacts:
+    """How an approval was decided, or to whom it was delegated: the content of its inbox entry, and of its event."""
+
+    # Which.
+    approval_id: str
+    # The step that asked for it.
+    step_id: str
+    # approved, denied or expired; delegated where only the assignee changed.
+    decision: str
+    # Who did it; empty for an expiry.
+    by: str
+    # For a delegation: to whom.
+    assignee: str = ""
+
+    def pack(self, data: bytes | None, number: int | None = None) -> bytes:
+        """The entry's payload, or with the entry's number that of approval_decided or approval_delegated.
+
+        Args:
+            data: What whoever decided has to say, JSON.
+            number: The entry that the event takes in.
+        """
+        facts: dict[str, Any] = {} if number is None else {"number": number}
+        facts |= {"approvalId": self.approval_id, "stepId": self.step_id, "decision": self.decision, "by": self.by}
+        if self.assignee:
+            facts["assignee"] = self.assignee
+        return pack(facts, data)
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> "DecisionFacts":
+        """From members of a payload; absent ones are empty."""
+        names = ("approvalId", "stepId", "decision", "by", "assignee")
+        approval_id, step_id, decision, by, assignee = (str(facts.get(name, "")) for name in names)
+        return cls(approval_id=approval_id, step_id=step_id, decision=decision, by=by, assignee=assignee)

@@ -134,8 +134,6 @@ _OF_A_STEP = frozenset(
 _COMPLETES = frozenset({kinds.STEP_COMPLETED, kinds.STEP_FAILED, kinds.MARKER_RECORDED, kinds.TIMER_FIRED})
 """Events that answer a command."""
 
-_FROM_INBOX = frozenset({kinds.SIGNAL_RECEIVED, kinds.CANCEL_REQUESTED})
-
 _BEGUN_BY: Mapping[type[_Lasting], tuple[str, str]] = {
     RunStep: (kinds.STEP_STARTED, "step"),
     RecordMarker: (kinds.MARKER_RECORDED, "marker"),
@@ -172,6 +170,7 @@ class Replay:
         self._last_seq = 0
         self._last_inbox_number = 0
         self._is_cancel_requested = False
+        self._is_paused = False
         self._in_history = True
         self._steps_replayed = 0
         self._terminal: AppliedEvent | None = None
@@ -206,6 +205,11 @@ class Replay:
         return self._is_cancel_requested
 
     @property
+    def is_paused(self) -> bool:
+        """Whether a pause_requested has been applied, and no resume_requested since."""
+        return self._is_paused
+
+    @property
     def last_inbox_number(self) -> int:
         """The number of the last inbox entry that became an event; 0 where none did."""
         return self._last_inbox_number
@@ -233,9 +237,11 @@ class Replay:
         kind = event.kind
         if kind in _OF_A_STEP:
             self._apply_to_step(event)
-        elif kind in _FROM_INBOX:
+        elif kind in kinds.FROM_INBOX:
             self._last_inbox_number = whole_number(event, unpack(event.payload).facts, "number")
             self._is_cancel_requested = self._is_cancel_requested or kind == kinds.CANCEL_REQUESTED
+            if kind in (kinds.PAUSE_REQUESTED, kinds.RESUME_REQUESTED):
+                self._is_paused = kind == kinds.PAUSE_REQUESTED
         elif kind in kinds.TERMINAL:
             self._terminal = event
         elif kind not in kinds.NOT_REPLAYED:

@@ -64,6 +64,7 @@ def new_run(request_id: str = "r1", *, target: LeaseTarget | None = None, **chan
         traceparent=SOURCES.traceparent(),
         target=target,
         salts=(SOURCES.salt(), SOURCES.salt()),
+        end_salt=SOURCES.salt(),
     )
     return replace(made, **changes)  # pyright: ignore[reportArgumentType]
 

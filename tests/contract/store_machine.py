@@ -20,6 +20,7 @@ from lantern_journal.domain.records import (
     RunFilter,
     Settlement,
     SideEffectState,
+    StartSignal,
     Tending,
     WorkflowIdPolicy,
 )
@@ -61,6 +62,8 @@ off_by = st.sampled_from((0, 0, 0, 0, 0, -1, 1))
 content = st.sampled_from(
     ("step", "waiting", "signal", "cancel", "park", "park", "park", "succeed", "fail", "cancelled", "both")
 )
+ENTRIES = ("signal", "signal", "signal", "cancel", "pause", "resume", "resume")
+SIGNALS = ("paid", "shipped", "lost")
 WAITS = ("timer", "signal", "operator", "code_fix", "capacity", "paused")
 
 
@@ -125,6 +128,8 @@ class Machine(RuleBasedStateMachine):
             traceparent="00-1-1-01",
             target=target,
             salts=(self.salt(), self.salt()),
+            end_salt=self.salt(),
+            signal=StartSignal(name=SIGNALS[index % 3], payload=b"%d" % index) if index % 3 else None,
         )
 
     # Time.
@@ -213,13 +218,13 @@ class Machine(RuleBasedStateMachine):
             if not isinstance(outcome, Refused) and outcome.created:
                 self.run_ids.append(new.run_id)
 
-    @rule(run=runs, kind=st.sampled_from(("signal", "signal", "cancel")), request=many, payload=few)
+    @rule(run=runs, kind=st.sampled_from(ENTRIES), request=many, payload=few)
     def send(self, run: int, kind: str, request: int, payload: int) -> None:
         entry = NewEntry(
             request_id=f"e{request}",
             run_id=self.run_id(run),
             kind=kind,
-            name="paid" if kind == "signal" else "",
+            name=SIGNALS[payload % 3] if kind == "signal" else "",
             payload=b"%d" % (payload // 2),
             salts=(self.salt(), self.salt()),
         )
@@ -354,7 +359,13 @@ class Machine(RuleBasedStateMachine):
         on = WAITS[index % len(WAITS)]
         due_us = self.trio.clock.us + 5_000_000 if on == "timer" or index == 7 else None
         error = RunErrorFacts(code="NONDETERMINISM", message="é", details={"digest": DIGESTS[index % 3]})
-        return ParkFacts(waiting_on=on, due_us=due_us, error=error if on == "code_fix" else None)
+        return ParkFacts(
+            waiting_on=on,
+            due_us=due_us,
+            error=error if on == "code_fix" else None,
+            signals=SIGNALS[: index % 3],
+            nothing_to_compensate=index % 4 == 1,
+        )
 
     def _event(self, kind: str, payload: bytes, step_id: str = "") -> NewEvent:
         return NewEvent(kind=kind, step_id=step_id, attempt=len(step_id), payload=payload, salt=self.salt())

@@ -19,7 +19,7 @@ from lantern_journal.domain.records import Tended
 from lantern_journal.ports import Collision, GroupRefused
 from lantern_kernel.errors import LanternError
 from oracle.memory_store import Database, MemoryStore
-from oracle.tables import AgentRow, EntryRow, LockRow, ReceiptRow, RunRow, SessionRow, Tables
+from oracle.tables import AgentRow, EntryRow, LockRow, ReceiptRow, RunRow, SessionRow, StartRequestRow, Tables
 
 START_US = 1_700_000_000_000_000
 
@@ -33,6 +33,7 @@ COLUMNS = {
             ("worker_sessions", SessionRow),
             ("run_inbox", EntryRow),
             ("side_effect_receipts", ReceiptRow),
+            ("start_requests", StartRequestRow),
             ("agents", AgentRow),
         )
     },
@@ -149,7 +150,7 @@ def _plain(tables: Tables) -> dict[str, list[dict[str, Any]]]:
 
 def _row(columns: list[str], values: tuple[Any, ...]) -> dict[str, Any]:
     row = dict(zip(columns, values, strict=True))
-    for flag in ("opened", "closed", "draining"):
+    for flag in ("opened", "closed", "draining", "nothing_to_compensate"):
         if flag in row:
             row[flag] = bool(row[flag])
     if isinstance(row.get("agents"), str):
@@ -182,5 +183,5 @@ def _ordered(method: str, answer: Any) -> Any:
     if method == "insert_group":
         return set(answer)
     if isinstance(answer, Tended):
-        return answer.closed, sorted(answer.gone), sorted(answer.inbox), answer.now_us
+        return sorted(answer.closed), sorted(answer.gone), sorted(answer.inbox), answer.now_us
     return answer

@@ -231,7 +231,7 @@ async def test_a_group_that_ends_drives_takes_their_locks_in_order(store: Store,
 
     def end() -> None:
         with other.begin() as connection:
-            sql_runs.apply_changes(connection, [change for change in ends if change is not None])
+            sql_runs.apply_changes(connection, [change for change in ends if change is not None], ())
 
     ending = threading.Thread(target=end)
     with other.begin() as holder:

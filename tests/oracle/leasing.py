@@ -64,6 +64,7 @@ def acquire(tables: Tables, grant: Grant, limits: Limits, now_us: int) -> int:
     (made,) = tables.append(run.run_id, run.epoch, now_us, event)
     run.state, run.waiting_on, run.due_us, run.error = "RUNNING", "", None, None
     run.wake_reason, run.updated_us = grant.reason, made.time_us
+    run.awaited_signals, run.nothing_to_compensate = "", False
     return run.epoch
 
 
@@ -87,20 +88,20 @@ def open_lease(tables: Tables, run_id: str, epoch: int, target: LeaseTarget, lim
     lock.opened, lock.expires_us = True, now_us + limits.lease_us
 
 
-def release(tables: Tables, run_id: str, epoch: int, worker_id: str, cause: ReleaseCause, now_us: int) -> int | None:
-    """Hands a run back; when it may go on, or None where it was handed back before."""
+def release(tables: Tables, run_id: str, epoch: int, worker_id: str, cause: ReleaseCause, now_us: int) -> int:
+    """Hands a run back; when it may go on, also where it was handed back before."""
     run = run_of(tables, run_id)
     if run.epoch != epoch:
         raise lost(run_id, epoch)
     lock = tables.locks.get(run_id)
     if lock is None or lock.worker_id == "":
-        return None
+        return run.recover_after_us
     if lock.worker_id != worker_id:
         raise lost(run_id, epoch)
     got_somewhere = tables.is_used(lock)
     clear(tables, run_id)
     if run.state not in ("QUEUED", "RUNNING"):
-        return None
+        return run.recover_after_us
     run.state, run.recover_after_us, run.updated_us = "QUEUED", 0, now_us
     if cause is ReleaseCause.DRAIN:
         run.wake_reason = "upgrade"
@@ -127,7 +128,7 @@ def defer(tables: Tables, run_id: str, delay_us: int | None, salt: bytes, limits
     park = waking.park_of(run, failed=bool(offers))
     if run.state == "WAITING":
         if is_due:
-            run.waiting_on, run.due_us = park.waiting_on, None
+            run.waiting_on, run.due_us, run.awaited_signals = park.waiting_on, None, ""
             run.error, run.updated_us = error_bytes(park.error), now_us
         return
     (made,) = tables.append(run_id, run.epoch, now_us, NewEvent(kind=kinds.RUN_PARKED, payload=park.pack(), salt=salt))

@@ -1,7 +1,9 @@
 """Runs: start, read, list, speak to; what appends change in them; claims on deliveries."""
 
+import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from lantern_journal.domain.appends import Row, event_of, not_found
 from lantern_journal.domain.leases import Limits
@@ -16,6 +18,7 @@ from lantern_journal.domain.records import (
     SideEffect,
     SideEffectState,
     StartedRun,
+    Terminated,
     WorkflowIdPolicy,
 )
 from lantern_journal.domain.run_state import RunChange, RunState, error_facts
@@ -25,7 +28,7 @@ from lantern_kernel.errors import InvalidField, LanternError
 from lantern_kernel.event import NewEvent
 from lantern_kernel.payloads import pack, unpack
 from oracle import leasing, waking
-from oracle.tables import AgentRow, EntryRow, LockRow, ReceiptRow, RunRow, SessionRow, Tables
+from oracle.tables import AgentRow, EntryRow, LockRow, ReceiptRow, RunRow, SessionRow, StartRequestRow, Tables
 
 T = TypeVar("T")
 
@@ -78,12 +81,17 @@ def start(tables: Tables, new: NewRun, limits: Limits, now_us: int) -> StartedRu
     before = next((r for r in tables.runs.values() if _names(r) == (new.tenant_id, new.request_id)), None)
     if before is not None:
         return _again(tables, new, before)
+    found = next((r for r in tables.start_requests if (r.tenant_id, r.request_id) == _asked(new)), None)
+    if found is not None:
+        _check_digest(new, found.request_digest, found.run_id)
+        return StartedRun(run=shown(tables, tables.runs[found.run_id], with_data=True), created=False)
     taken = _taken(tables, new)
     if taken is not None and new.policy is WorkflowIdPolicy.USE_EXISTING:
-        return StartedRun(run=shown(tables, taken, with_data=True), created=False)
-    if taken is not None:
+        return _use(tables, new, taken, now_us)
+    if taken is not None and new.policy is not WorkflowIdPolicy.TERMINATE_EXISTING:
         raise LanternError(reasons.WORKFLOW_ID_IN_USE, "taken", field="workflow_id", run_id=taken.run_id)
     agent, session = _pin(tables, new, limits, now_us)
+    terminated = None if taken is None else _terminate(tables, new, taken, now_us)
     is_granted = session is not None
     run = tables.runs[new.run_id] = _new_row(new, agent, now_us, is_granted=is_granted)
     facts = {
@@ -108,7 +116,73 @@ def start(tables: Tables, new: NewRun, limits: Limits, now_us: int) -> StartedRu
             expires_us=now_us + limits.grant_us,
             opened=False,
         )
-    return StartedRun(run=shown(tables, run, with_data=True), created=True, events=tuple(events) if is_granted else ())
+    if new.signal is not None:
+        send(tables, _signal_of(new, new.run_id), now_us)
+    return StartedRun(
+        run=shown(tables, run, with_data=True),
+        created=True,
+        events=tuple(events) if is_granted else (),
+        terminated=terminated,
+    )
+
+
+def _asked(new: NewRun) -> tuple[str, str]:
+    return new.tenant_id, new.request_id
+
+
+def _signal_of(new: NewRun, run_id: str) -> NewEntry:
+    assert new.signal is not None, "there is one"
+    return NewEntry(
+        request_id="start#" + new.request_id,
+        run_id=run_id,
+        kind="signal",
+        name=new.signal.name,
+        payload=new.signal.payload,
+        salts=new.salts,
+    )
+
+
+def _use(tables: Tables, new: NewRun, run: RunRow, now_us: int) -> StartedRun:
+    """The open run is what was asked for; the signal goes to it."""
+    sent = None if new.signal is None else send(tables, _signal_of(new, run.run_id), now_us)
+    tables.start_requests.append(
+        StartRequestRow(
+            tenant_id=new.tenant_id,
+            request_id=new.request_id,
+            request_digest=new.request_digest,
+            run_id=run.run_id,
+        )
+    )
+    return StartedRun(run=shown(tables, run, with_data=True), created=False, sent=sent)
+
+
+def _terminate(tables: Tables, new: NewRun, run: RunRow, now_us: int) -> Terminated:
+    """Ends the run that has the workflow id, one epoch further on."""
+    lock = tables.locks.get(run.run_id)
+    driver = lock.worker_id if lock is not None else ""
+    run.epoch += 1
+    if lock is not None:
+        lock.epoch = run.epoch
+    facts = {
+        "code": "RUN_TERMINATED",
+        "message": f"run {new.run_id} was started in place of it",
+        "details": {"by": new.run_id, "run": run.run_id},
+    }
+    end = NewEvent(kind=kinds.RUN_CANCELLED, payload=pack(facts), salt=new.end_salt)
+    (made,) = tables.append(run.run_id, run.epoch, now_us, end)
+    _end(tables, run, made.time_us, made.seq, facts)
+    return Terminated(run_id=run.run_id, driver=driver)
+
+
+def _end(tables: Tables, run: RunRow, time_us: int, seq: int, facts: dict[str, Any]) -> None:
+    """What the journal's own run_cancelled changes."""
+    run.state, run.waiting_on, run.due_us = "CANCELLED", "", None
+    run.error = json.dumps(facts).encode()
+    run.wake_reason, run.recover_after_us, run.drive_faults = "timer", 0, 0
+    run.awaited_signals, run.nothing_to_compensate = "", False
+    run.updated_us = run.ended_us = time_us
+    run.end_seq = seq
+    leasing.clear(tables, run.run_id)
 
 
 def _names(run: RunRow) -> tuple[str, str]:
@@ -116,14 +190,18 @@ def _names(run: RunRow) -> tuple[str, str]:
 
 
 def _again(tables: Tables, new: NewRun, run: RunRow) -> StartedRun:
-    if run.request_digest != new.request_digest:
-        raise LanternError(reasons.REQUEST_ID_REUSED, "other content", field="request_id", run_id=run.run_id)
+    _check_digest(new, run.request_digest, run.run_id)
     view = shown(tables, run, with_data=True)
     if run.run_id != new.run_id:
         return StartedRun(run=view, created=False)
     first = tables.events[run.run_id][:2]
     granted = len(first) == 2 and first[1].salt == new.salts[1]
     return StartedRun(run=view, created=True, events=tuple(first) if granted else ())
+
+
+def _check_digest(new: NewRun, before: bytes, run_id: str) -> None:
+    if before != new.request_digest:
+        raise LanternError(reasons.REQUEST_ID_REUSED, "other content", field="request_id", run_id=run_id)
 
 
 def _taken(tables: Tables, new: NewRun) -> RunRow | None:
@@ -180,6 +258,8 @@ def _new_row(new: NewRun, agent: AgentRow, now_us: int, *, is_granted: bool) -> 
         cancel_seq=None,
         failed_digests="",
         drive_faults=0,
+        awaited_signals="",
+        nothing_to_compensate=False,
     )
 
 
@@ -238,6 +318,7 @@ def _apply(tables: Tables, change: RunChange) -> None:
     run.state = _FINAL.get(change.ends_with, "WAITING")
     run.waiting_on, run.due_us, run.error = change.waiting_on, change.due_us, change.error
     run.wake_reason, run.recover_after_us, run.updated_us, run.drive_faults = "timer", 0, change.time_us, 0
+    run.awaited_signals, run.nothing_to_compensate = " ".join(change.signals), change.nothing_to_compensate
     if run.state != "WAITING":
         run.ended_us, run.end_seq = change.time_us, change.last_seq
     leasing.clear(tables, run.run_id)
@@ -251,7 +332,9 @@ def send(tables: Tables, entry: NewEntry, now_us: int) -> SentEntry:
     if before is not None:
         if (before.kind, before.name, before.payload) != (entry.kind, entry.name, entry.payload):
             raise LanternError(reasons.REQUEST_ID_REUSED, "other", field="request_id", run_id=run.run_id)
-        return SentEntry(number=before.number, repeated=True)
+        return SentEntry(number=before.number, repeated=True, state=RunState(run.state))
+    if not run.is_open and entry.kind == "cancel":
+        return SentEntry(number=0, repeated=False, state=RunState(run.state), already_ended=True)
     if not run.is_open:
         raise LanternError(reasons.RUN_CLOSED, "ended", run_id=run.run_id, state=run.state)
     run.inbox_number += 1
@@ -267,30 +350,80 @@ def send(tables: Tables, entry: NewEntry, now_us: int) -> SentEntry:
             created_us=now_us,
         )
     )
-    never_driven = run.epoch == 0 and run.state != "RUNNING"
-    if entry.kind == "cancel" and (never_driven or (run.state == "WAITING" and run.waiting_on == "code_fix")):
-        _end_at_once(tables, run, entry, now_us)
-        return SentEntry(number=number, repeated=False, ended=True)
-    wakes = entry.kind == "cancel" or run.waiting_on in ("signal", "approval", "operator")
-    if run.state == "WAITING" and wakes:
-        waking.wake(run, "signal", now_us)
-        return SentEntry(number=number, repeated=False, woken=True)
     lock = tables.locks.get(run.run_id)
-    return SentEntry(number=number, repeated=False, driver=lock.worker_id if lock else "")
+    sent = SentEntry(number=number, repeated=False, state=RunState(run.state))
+    if run.state == "RUNNING":
+        return replace(sent, driver=lock.worker_id if lock else "")
+    can_end = run.epoch == 0 or run.waiting_on == "code_fix" or run.nothing_to_compensate
+    if entry.kind == "cancel" and can_end:
+        _end_at_once(tables, run, entry, now_us)
+        return replace(sent, state=RunState.CANCELLED, ended=True)
+    if entry.kind == "pause" and run.waiting_on != "paused":
+        _pause(tables, run, entry, now_us)
+        return replace(sent, state=RunState.WAITING, moved=True)
+    if entry.kind == "resume" and run.waiting_on == "paused":
+        return _resume(tables, run, entry, sent, now_us)
+    called = waking.is_called(run.waiting_on, run.awaited_signals.split(), entry.kind, entry.name)
+    if run.state == "WAITING" and called:
+        if entry.kind == "resume":
+            run.failed_digests = ""
+        waking.wake(run, "signal", now_us)
+        return replace(sent, state=RunState.QUEUED, woken=True)
+    return sent
 
 
 def _end_at_once(tables: Tables, run: RunRow, entry: NewEntry, now_us: int) -> None:
+    facts = {"code": "CANCEL_REQUESTED", "message": "cancelled on request"}
     asked = NewEvent(kind=kinds.CANCEL_REQUESTED, payload=pack({"number": run.inbox_number}), salt=entry.salts[0])
-    ended = NewEvent(kind=kinds.RUN_CANCELLED, payload=pack({}), salt=entry.salts[1])
+    ended = NewEvent(kind=kinds.RUN_CANCELLED, payload=pack(facts), salt=entry.salts[1])
     asked_event, last = tables.append(run.run_id, run.epoch, now_us, asked, ended)
     run.consumed_inbox = run.inbox_number
     run.cancel_seq = run.cancel_seq if run.cancel_seq is not None else asked_event.seq
-    run.state, run.waiting_on, run.due_us = "CANCELLED", "", None
-    run.error = b'{"code": "CANCEL_REQUESTED", "message": "cancelled on request"}'
-    run.wake_reason, run.recover_after_us, run.drive_faults = "timer", 0, 0
-    run.updated_us = run.ended_us = last.time_us
-    run.end_seq = last.seq
-    leasing.clear(tables, run.run_id)
+    _end(tables, run, last.time_us, last.seq, facts)
+
+
+def _pause(tables: Tables, run: RunRow, entry: NewEntry, now_us: int) -> None:
+    """The journal parks a run that nobody drives, and notes what it waited on."""
+    facts: dict[str, Any] = {"on": "paused"}
+    if run.nothing_to_compensate:
+        facts["nothingToCompensate"] = True
+    if run.waiting_on:
+        facts["before"] = _wait(run.waiting_on, run.due_us, run.awaited_signals.split())
+    _park(tables, run, facts, entry, now_us)
+    run.waiting_on, run.due_us, run.awaited_signals = "paused", None, ""
+
+
+def _wait(on: str, due_us: int | None, signals: list[str]) -> dict[str, Any]:
+    due = {} if due_us is None else {"dueUs": due_us}
+    return {"on": on, **due, **({"signals": signals} if signals else {})}
+
+
+def _park(tables: Tables, run: RunRow, facts: dict[str, Any], entry: NewEntry, now_us: int) -> None:
+    event = NewEvent(kind=kinds.RUN_PARKED, payload=pack(facts), salt=entry.salts[0])
+    (made,) = tables.append(run.run_id, run.epoch, now_us, event)
+    run.state, run.error, run.recover_after_us, run.updated_us = "WAITING", None, 0, made.time_us
+
+
+def _resume(tables: Tables, run: RunRow, entry: NewEntry, sent: SentEntry, now_us: int) -> SentEntry:
+    """Back to what it waited on, unless something of that may have come; then to whoever drives it."""
+    last = tables.events[run.run_id][-1]
+    before = unpack(last.payload).facts.get("before") if last.kind == kinds.RUN_PARKED else None
+    waits = before is not None and before["on"] in ("timer", "signal", "approval", "child")
+    since = [row for row in tables.inboxes[run.run_id] if row.number > run.consumed_inbox]
+    if (
+        before is None
+        or not waits
+        or any(waking.is_called(before["on"], before.get("signals", []), row.kind, row.name) for row in since)
+    ):
+        waking.wake(run, "start" if run.epoch == 0 else "signal", now_us)
+        return replace(sent, state=RunState.QUEUED, woken=True)
+    on, due_us, signals = before["on"], before.get("dueUs"), before.get("signals", [])
+    facts = _wait(on, due_us, signals)
+    if run.nothing_to_compensate:
+        facts["nothingToCompensate"] = True
+    _park(tables, run, facts, entry, now_us)
+    run.waiting_on, run.due_us, run.awaited_signals = on, due_us, " ".join(signals)
+    return replace(sent, state=RunState.WAITING, moved=True, due_us=due_us)
 
 
 def entries(tables: Tables, run_id: str, after: int, limit: int, bytes_max: int) -> tuple[list[InboxEntry], bool]:

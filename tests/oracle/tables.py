@@ -38,6 +38,8 @@ class RunRow:
     cancel_seq: int | None
     failed_digests: str
     drive_faults: int
+    awaited_signals: str
+    nothing_to_compensate: bool
 
     @property
     def is_open(self) -> bool:
@@ -105,6 +107,16 @@ class ReceiptRow:
 
 
 @dataclass(kw_only=True, slots=True)
+class StartRequestRow:
+    """A start that found a run of another request; columns as in `start_requests`."""
+
+    tenant_id: str
+    request_id: str
+    request_digest: bytes
+    run_id: str
+
+
+@dataclass(kw_only=True, slots=True)
 class AgentRow:
     """A version of an agent; columns as in `agents`."""
 
@@ -132,6 +144,8 @@ class Tables:
     inboxes: dict[str, list[EntryRow]] = field(default_factory=dict[str, list[EntryRow]])
     # By key.
     receipts: dict[str, ReceiptRow] = field(default_factory=dict[str, ReceiptRow])
+    # Starts that found a run.
+    start_requests: list[StartRequestRow] = field(default_factory=list[StartRequestRow])
     # In the order in which they were made known.
     agents: list[AgentRow] = field(default_factory=list[AgentRow])
 
@@ -183,6 +197,7 @@ class Tables:
             ],
             "run_inbox": [_columns(row) for rows in self.inboxes.values() for row in rows],
             "side_effect_receipts": [_columns(row) for row in self.receipts.values()],
+            "start_requests": [_columns(row) for row in self.start_requests],
             "agents": [_columns(row) for row in self.agents],
         }
 

@@ -14,6 +14,22 @@ def wake(run: RunRow, reason: str, now_us: int) -> None:
     """WAITING to QUEUED."""
     run.state, run.waiting_on, run.due_us, run.error = "QUEUED", "", None, None
     run.wake_reason, run.recover_after_us, run.updated_us = reason, 0, now_us
+    run.awaited_signals = ""
+
+
+def is_called(waiting_on: str, signals: list[str], kind: str, name: str) -> bool:
+    """Whether an entry of that kind (and, for a signal, name) is what a run waits for."""
+    match kind:
+        case "cancel":
+            return True
+        case "resume":
+            return waiting_on in ("paused", "operator", "code_fix", "budget")
+        case "signal" if signals:
+            return name in signals and waiting_on in ("timer", "signal", "approval", "child", "operator")
+        case "signal":
+            return waiting_on == "signal"
+        case _:
+            return False
 
 
 def is_alive(session: SessionRow | None, now_us: int, limits: Limits) -> bool:
@@ -140,6 +156,7 @@ def park_of(run: RunRow, *, failed: bool) -> ParkFacts:
         digest = failed_last(run)
         message = f"the code of {run.agent_name} that is offered failed to replay this run; it goes on with other code"
         error = RunErrorFacts(code="NONDETERMINISM", message=message, details={"digest": digest})
-        return ParkFacts(waiting_on="code_fix", error=error)
+        return ParkFacts(waiting_on="code_fix", error=error, nothing_to_compensate=run.nothing_to_compensate)
     message = f"no live executor offers {run.agent_name}@{run.agent_version}; it goes on when one does"
-    return ParkFacts(waiting_on="capacity", error=RunErrorFacts(code="NO_CAPACITY", message=message))
+    error = RunErrorFacts(code="NO_CAPACITY", message=message)
+    return ParkFacts(waiting_on="capacity", error=error, nothing_to_compensate=run.nothing_to_compensate)

@@ -22,7 +22,7 @@ from lantern_kernel.chain import SALT_BYTES
 from lantern_kernel.commands import Fail, Succeed
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import AppliedEvent, Event, NewEvent
-from lantern_kernel.payloads import ParkFacts, RunErrorFacts
+from lantern_kernel.payloads import DecisionFacts, ParkFacts, RunErrorFacts
 from lantern_kernel.replay import (
     FinishWork,
     MarkerWork,
@@ -38,6 +38,15 @@ from lantern_kernel.texts import printable
 STAY_US = 10_000_000
 """A wait up to this stays with the driver; a longer one parks the run (SPEC L8)."""
 
+_TAKEN_IN_AS: Mapping[str, str] = {
+    "signal": kinds.SIGNAL_RECEIVED,
+    "cancel": kinds.CANCEL_REQUESTED,
+    "pause": kinds.PAUSE_REQUESTED,
+    "resume": kinds.RESUME_REQUESTED,
+    "decision": kinds.APPROVAL_DECIDED,
+    "delegation": kinds.APPROVAL_DELEGATED,
+}
+"""The event by which each kind of inbox entry is taken in."""
 
 CANCELLED = RunErrorFacts(code=reasons.CANCEL_REQUESTED, message="cancelled on request")
 
@@ -85,9 +94,14 @@ class Course:
         return self._replay.last_inbox_number
 
     @property
+    def is_paused(self) -> bool:
+        """Whether an operator holds the run: nothing begins and no timer fires until it is resumed."""
+        return self._replay.is_paused and not self._replay.is_cancel_requested
+
+    @property
     def next_due_us(self) -> int | None:
-        """When the next delayed work is due."""
-        return self._delayed[0].due_us if self._delayed else None
+        """When the next delayed work is due; None while the run is paused."""
+        return self._delayed[0].due_us if self._delayed and not self.is_paused else None
 
     def load(self, history: Iterable[Event]) -> None:
         """Takes in the history, page by page, before anything else."""
@@ -109,11 +123,19 @@ class Course:
         for entry in entries:
             if entry.number <= self._replay.last_inbox_number:
                 continue
-            if entry.kind == "cancel":
-                self._add(kinds.CANCEL_REQUESTED, payloads.pack({"number": entry.number}))
-            else:
+            kind = _TAKEN_IN_AS.get(entry.kind)
+            if kind is None:
+                message = f"inbox entry {entry.number} is a {entry.kind}, which this version does not know"
+                raise LanternError(reasons.HISTORY_UNREADABLE, message)
+            if kind == kinds.SIGNAL_RECEIVED:
                 facts = {"number": entry.number, "name": entry.name}
-                self._add(kinds.SIGNAL_RECEIVED, payloads.pack(facts, entry.payload or b"null"))
+                self._add(kind, payloads.pack(facts, entry.payload or b"null"))
+            elif kind in (kinds.APPROVAL_DECIDED, kinds.APPROVAL_DELEGATED):
+                unpacked = payloads.unpack(entry.payload)
+                decision = DecisionFacts.from_facts(unpacked.facts)
+                self._add(kind, decision.pack(unpacked.data, entry.number), step_id=decision.step_id)
+            else:
+                self._add(kind, payloads.pack({"number": entry.number}))
 
     def step_ended(self, work: StepWork, end: StepEnd) -> None:
         """Records how a dispatched attempt ended."""
@@ -133,6 +155,8 @@ class Course:
 
     def pass_time(self) -> None:
         """Fires the timers and begins the attempts that are due."""
+        if self.is_paused:
+            return
         now_us = self._now_us()
         while self._delayed and self._delayed[0].due_us <= now_us:
             match heapq.heappop(self._delayed).work:
@@ -149,7 +173,7 @@ class Course:
         """
         if self._replay.is_cancel_requested:
             self.ending = (self._new(kinds.RUN_CANCELLED, payloads.pack(CANCELLED.to_facts())),)
-        if self.ending:
+        if self.ending or self.is_paused:
             return
         try:
             while self._turn(beginning):
@@ -159,8 +183,14 @@ class Course:
         self._bound_events()
 
     def park_if_idle(self) -> None:
-        """Where nothing is in flight: parks the run if what it waits for is far away, or nobody knows when it comes."""
+        """Where nothing is in flight: parks the run if what it waits for is far away, or nobody knows when it comes.
+
+        No program compensates anything yet: the journal may end a parked run by itself.
+        """
         if self.ending or self.starts:
+            return
+        if self.is_paused:
+            self._park(ParkFacts(waiting_on="paused", nothing_to_compensate=True))
             return
         due_us = self.next_due_us
         if due_us is not None and due_us - self._now_us() <= STAY_US:
@@ -170,9 +200,9 @@ class Course:
             command = f"lantern runs settle {self._run_id}"
             message = f"whether step {step_id} was delivered is not known: `{command}` with --delivered or --refused"
             error = RunErrorFacts(code=reasons.STEP_OUTCOME_UNKNOWN, message=message, step_id=step_id)
-            self._park(ParkFacts(waiting_on="operator", due_us=due_us, error=error))
+            self._park(ParkFacts(waiting_on="operator", due_us=due_us, error=error, nothing_to_compensate=True))
         elif due_us is not None:
-            self._park(ParkFacts(waiting_on="timer", due_us=due_us))
+            self._park(ParkFacts(waiting_on="timer", due_us=due_us, nothing_to_compensate=True))
         else:
             message = "the workflow waits for something that nothing can ever bring about"
             self._finish(Fail(error=RunErrorFacts(code=reasons.WORKFLOW_ERROR, message=message)))

@@ -56,15 +56,17 @@ class Drive:
         self._ended: list[asyncio.Task[StepEnd]] = []
         self._wake = asyncio.Event()
         self._inbox_news = False
+        self._inbox_announced = False
         self._doubts = 0  # raised so far; in doubt while not all of them are answered
         self._doubts_answered = 0
         self._asking = asyncio.Lock()
         self._draining = False
         self._clock_offset_us = 0
 
-    def inbox_arrived(self) -> None:
-        """The run's inbox has new entries."""
+    def inbox_arrived(self, *, announced: bool = True) -> None:
+        """The run's inbox has new entries, as the journal announced or as may be."""
         self._inbox_news = True
+        self._inbox_announced |= announced
         self._wake.set()
 
     def lease_in_doubt(self) -> None:
@@ -171,7 +173,7 @@ class Drive:
             if not self._draining:
                 course.pass_time()
             course.advance(beginning=not self._draining)
-            if not self._running and not self._draining:
+            if not self._running and (course.is_paused or not self._draining):
                 course.park_if_idle()
             if course.ending:
                 await self._stop_steps()  # what is left running when a run ends does not outlive it
@@ -217,11 +219,15 @@ class Drive:
             opened = await self._journal.open_run(self.run_id, self.epoch)
             self._doubts_answered = asked
         if opened.inbox:
-            self.inbox_arrived()  # its notice may have been lost with the stream
+            self.inbox_arrived(announced=False)  # its notice may have been lost with the stream
 
     async def _read_inbox(self, course: Course) -> None:
-        self._inbox_news = False
-        course.take_inbox(await self._journal.list_inbox(self.run_id, course.consumed_inbox_number))
+        announced, self._inbox_news, self._inbox_announced = self._inbox_announced, False, False
+        entries = await self._journal.list_inbox(self.run_id, course.consumed_inbox_number)
+        course.take_inbox(entries)
+        if announced and not entries:
+            # Told of nothing new: perhaps the run was ended over our heads.
+            await self._journal.open_run(self.run_id, self.epoch)
 
     def _take_ended(self, course: Course) -> None:
         """Tells the course how steps ended, in the order in which they did."""

@@ -129,6 +129,8 @@ class Executor:
             # Perhaps created by us with a lease, and the answer was lost: opening it tells.
             self._launch(run.run_id, run.epoch, None)
         active = self._active.get(run.run_id)
+        if active is not None and run.last_inbox_number:
+            active.drive.inbox_arrived(announced=False)  # the signal that went with the start
         if active is not None and returns != self._returns:
             active.drive.lease_in_doubt()  # the session was away between the grant and its answer
         return created
@@ -184,7 +186,7 @@ class Executor:
             may_be_ours = drive.ended_by(error)
             if not previous.task.done():
                 self._active[drive.run_id] = previous
-                previous.drive.inbox_arrived()  # what was announced meanwhile went to the wrong one
+                previous.drive.inbox_arrived(announced=False)  # what was announced meanwhile went to the wrong one
             if may_be_ours:
                 previous.drive.lease_in_doubt()
                 await self._hand_back(drive)

@@ -59,6 +59,16 @@ class HandBack(Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StartSignal:
+    """A signal that goes with a start."""
+
+    # Its name.
+    name: str
+    # JSON.
+    payload: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StartRequest:
     """What somebody wants to have started."""
 
@@ -76,6 +86,8 @@ class StartRequest:
     workflow_id_policy: int
     # W3C trace context of the caller; empty starts a trace.
     traceparent: str
+    # Sent to the run, whether it is new or not; None for none.
+    signal: StartSignal | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,9 +110,9 @@ class InboxEntry:
 
     # Dense within the run, from 1.
     number: int
-    # signal or cancel.
+    # signal, cancel, pause, resume, decision or delegation.
     kind: str
-    # For a signal: its name.
+    # For a signal: its name. For a decision or delegation: the approval's id.
     name: str
     # JSON; may be empty.
     payload: bytes

@@ -61,6 +61,10 @@ runs = sa.Table(
     sa.Column("failed_digests", sa.Text, nullable=False),
     # Drives in a row that failed by a fault of their own, and left nothing in the journal.
     sa.Column("drive_faults", sa.Integer, nullable=False),
+    # While it is parked: the signals that it named as those that wake it, with spaces between them.
+    sa.Column("awaited_signals", sa.Text, nullable=False),
+    # While nobody drives it: whether a cancel may end it as it stands, as its last run_parked says.
+    sa.Column("nothing_to_compensate", sa.Boolean, nullable=False),
 )
 sa.Index("runs_request", runs.c.tenant_id, runs.c.request_id, unique=True)
 sa.Index("runs_newest", runs.c.tenant_id, runs.c.run_id)
@@ -172,6 +176,61 @@ run_inbox = sa.Table(
     sa.Column("payload_blob", sa.Text),
 )
 sa.Index("run_inbox_request", run_inbox.c.run_id, run_inbox.c.request_id, unique=True)
+
+# Starts that led to a run of another request: what `runs` says of those that made one.
+start_requests = sa.Table(
+    "start_requests",
+    metadata,
+    sa.Column("tenant_id", sa.Text, primary_key=True),
+    sa.Column("request_id", sa.Text, primary_key=True),
+    sa.Column("request_digest", sa.LargeBinary, nullable=False),
+    sa.Column("run_id", _id, nullable=False),
+)
+sa.Index("start_requests_run", start_requests.c.run_id)
+
+approvals = sa.Table(
+    "approvals",
+    metadata,
+    sa.Column("run_id", _id, primary_key=True),
+    sa.Column("approval_id", sa.Text, primary_key=True),
+    sa.Column("tenant_id", sa.Text, nullable=False),
+    sa.Column("agent_name", sa.Text, nullable=False),
+    sa.Column("workflow_id", sa.Text, nullable=False),
+    sa.Column("step_id", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("assignee", sa.Text, nullable=False),
+    sa.Column("title", sa.Text, nullable=False),
+    sa.Column("requested_us", sa.BigInteger, nullable=False),
+    # Where its approval_requested stands.
+    sa.Column("requested_seq", sa.BigInteger, nullable=False),
+    sa.Column("expires_us", sa.BigInteger),
+    sa.Column("decided_us", sa.BigInteger),
+    sa.Column("decided_by", sa.Text, nullable=False),
+    # Of the decision: a repeat of the very same call gets the first answer.
+    sa.Column("request_id", sa.Text, nullable=False),
+    sa.Column("comment", sa.LargeBinary),
+)
+sa.Index("approvals_listed", approvals.c.tenant_id, approvals.c.requested_us, approvals.c.run_id)
+sa.Index(
+    "approvals_pending",
+    approvals.c.run_id,
+    postgresql_where=sa.text("state = 'PENDING'"),
+    sqlite_where=sa.text("state = 'PENDING'"),
+)
+sa.Index(
+    "approvals_expiring",
+    approvals.c.expires_us,
+    postgresql_where=sa.text("state = 'PENDING' AND expires_us IS NOT NULL"),
+    sqlite_where=sa.text("state = 'PENDING' AND expires_us IS NOT NULL"),
+)
+sa.Index(
+    "approvals_inbox",
+    approvals.c.tenant_id,
+    approvals.c.requested_us,
+    approvals.c.run_id,
+    postgresql_where=sa.text("state = 'PENDING'"),
+    sqlite_where=sa.text("state = 'PENDING'"),
+)
 
 side_effect_receipts = sa.Table(
     "side_effect_receipts",

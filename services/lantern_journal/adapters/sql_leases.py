@@ -4,7 +4,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_runs, sql_sessions
+from lantern_journal.adapters import sql_inbox, sql_runs, sql_sessions
 from lantern_journal.adapters.schema import journal_events, run_locks, runs
 from lantern_journal.adapters.sql_events import Transaction, head_of, list_events, write_events
 from lantern_journal.adapters.sql_sessions import USED
@@ -49,6 +49,7 @@ _RUN = sa.select(
     runs.c.failed_digests,
     runs.c.drive_faults,
     runs.c.recover_after_us,
+    runs.c.nothing_to_compensate,
 )
 
 
@@ -98,6 +99,8 @@ def acquire_lease(tx: Transaction, grant: Grant, limits: Limits) -> int:
             waiting_on="",
             due_us=None,
             error=None,
+            awaited_signals="",
+            nothing_to_compensate=False,
             wake_reason=grant.reason,
             updated_us=after.time_us,
         )
@@ -139,7 +142,7 @@ def open_run(tx: Transaction, run_id: str, epoch: int, target: LeaseTarget, limi
     )
     run = sql_runs.get_run(tx.connection, run_id)
     events, _ = list_events(tx.connection, run_id, 0, PAGE_ROWS_MAX, PAGE_BYTES_MAX)
-    inbox, _ = sql_runs.list_inbox(tx.connection, run_id, run.consumed_inbox, PAGE_ROWS_MAX, PAGE_BYTES_MAX)
+    inbox, _ = sql_inbox.list_inbox(tx.connection, run_id, run.consumed_inbox, PAGE_ROWS_MAX, PAGE_BYTES_MAX)
     head = head_of(tx.connection, run_id)
     return OpenedRun(run=run, events=tuple(events), head_seq=head.seq, inbox=tuple(inbox))
 
@@ -222,7 +225,8 @@ def defer_run(tx: Transaction, run_id: str, delay_us: int | None, salt: bytes, l
         _wait_instead(tx, run_id, row, waiting_on, error)
         return
     head = head_of(tx.connection, run_id)
-    park = NewEvent(kind=kinds.RUN_PARKED, payload=ParkFacts(waiting_on=waiting_on, error=error).pack(), salt=salt)
+    facts = ParkFacts(waiting_on=waiting_on, error=error, nothing_to_compensate=row.nothing_to_compensate)
+    park = NewEvent(kind=kinds.RUN_PARKED, payload=facts.pack(), salt=salt)
     after, _ = write_events(tx, run_id, head, head.epoch, [park])
     tx.connection.execute(
         runs.update()
@@ -249,7 +253,13 @@ def _wait_instead(tx: Transaction, run_id: str, row: Any, waiting_on: str, error
     tx.connection.execute(
         runs.update()
         .where(runs.c.run_id == run_id)
-        .values(waiting_on=waiting_on, due_us=None, error=run_state.error_bytes(error), updated_us=tx.now_us)
+        .values(
+            waiting_on=waiting_on,
+            due_us=None,
+            error=run_state.error_bytes(error),
+            awaited_signals="",
+            updated_us=tx.now_us,
+        )
     )
 
 

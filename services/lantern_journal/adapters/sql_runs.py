@@ -1,34 +1,23 @@
-"""Runs in SQL: start, read, list, what appends change in them, and their inboxes."""
+"""Runs in SQL: read, list, and what appends change in them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_blobs, sql_waking
-from lantern_journal.adapters.schema import journal_events, run_inbox, run_locks, runs
-from lantern_journal.adapters.sql_events import Transaction, head_of, rows_within, write_events
-from lantern_journal.domain import run_state
+from lantern_journal.adapters import sql_approval_rows
+from lantern_journal.adapters.schema import journal_events, run_locks, runs
+from lantern_journal.adapters.sql_events import rows_within
+from lantern_journal.domain import approvals, run_state
 from lantern_journal.domain.appends import not_found
-from lantern_journal.domain.leases import Limits
-from lantern_journal.domain.records import (
-    InboxEntry,
-    NewEntry,
-    Run,
-    RunFilter,
-    SentEntry,
-)
+from lantern_journal.domain.records import Run, RunFilter
 from lantern_journal.domain.run_state import RunChange, RunGate, RunState
 from lantern_journal.ports import GroupRefused
-from lantern_kernel import kinds, payloads, reasons
+from lantern_kernel import kinds, payloads
 from lantern_kernel.blobs import BlobRef, Content
-from lantern_kernel.bounds import INBOX_ENTRIES_MAX
-from lantern_kernel.errors import LanternError
-from lantern_kernel.event import NewEvent
 
 RUN_OVERHEAD_BYTES = 1_000
-ENTRY_OVERHEAD_BYTES = 300
 """What a row takes in a message besides its payload, at most nearly always."""
 
 
@@ -103,21 +92,29 @@ def _run(row: Any, given: Content | None, result: Content | None) -> Run:
     )
 
 
-_GATE = sa.select(runs.c.run_id, runs.c.state, runs.c.inbox_number, runs.c.cancel_seq)
+_GATE = sa.select(
+    runs.c.run_id, runs.c.state, runs.c.inbox_number, runs.c.cancel_seq, sql_approval_rows.HAS_PENDING.label("asking")
+)
 
 
-def check_changes(connection: sa.Connection, changes: Sequence[RunChange]) -> None:
-    """Locks the rows of runs that a group changes, in order, and refuses what may not happen."""
+def check_changes(connection: sa.Connection, changes: Sequence[RunChange]) -> frozenset[str]:
+    """Locks the rows of runs that a group changes, in order, and refuses what may not happen.
+
+    Returns those that have approvals pending.
+    """
     wanted = sorted({change.run_id for change in changes})
-    found = connection.execute(_GATE.where(runs.c.run_id.in_(wanted)).order_by(runs.c.run_id).with_for_update())
+    query = _GATE.where(runs.c.run_id.in_(wanted)).order_by(runs.c.run_id).with_for_update(of=runs)
+    found = connection.execute(query).all()
     gates = {
         row.run_id: RunGate(state=RunState(row.state), inbox_number=row.inbox_number, cancel_seq=row.cancel_seq)
         for row in found
     }
+    asked_before = sql_approval_rows.known(connection, changes)
     errors: dict[int, Exception] = {}
     for index, change in enumerate(changes):
         gate = gates.get(change.run_id)
         error = not_found(change.run_id) if gate is None else run_state.refusal(change, gate)
+        error = error or approvals.repeated(change.run_id, change.approvals, asked_before)
         if gate is not None and change.cancel_seq and gate.cancel_seq is None:
             # An append behind it in this very group is judged as if it came in the next.
             gates[change.run_id] = replace(gate, cancel_seq=change.cancel_seq)
@@ -125,6 +122,7 @@ def check_changes(connection: sa.Connection, changes: Sequence[RunChange]) -> No
             errors[index] = error
     if errors:
         raise GroupRefused(errors)
+    return frozenset(row.run_id for row in found if row.asking)
 
 
 _CONSUME = (
@@ -151,12 +149,18 @@ _END_DRIVE = (
         ended_us=sa.bindparam("ended"),
         drive_faults=0,
         end_seq=sa.bindparam("end"),
+        awaited_signals=sa.bindparam("signals"),
+        nothing_to_compensate=sa.bindparam("as_it_stands"),
     )
 )
 
 
-def apply_changes(connection: sa.Connection, changes: Sequence[RunChange]) -> None:
-    """Changes the rows of runs as their events say, and releases the lease where the drive ends."""
+def apply_changes(connection: sa.Connection, changes: Sequence[RunChange], asking: Collection[str]) -> None:
+    """Changes the rows of runs as their events say, and releases the lease where the drive ends.
+
+    `asking` are the runs that had approvals pending: with their end these are withdrawn.
+    """
+    sql_approval_rows.add(connection, changes)
     connection.execute(
         _CONSUME,
         [
@@ -177,6 +181,13 @@ def apply_changes(connection: sa.Connection, changes: Sequence[RunChange]) -> No
         .where(run_locks.c.run_id.in_(locks_of([change.run_id for change in ending])))
         .values(worker_id="", expires_us=0, opened=False)
     )
+    _withdraw(connection, ending, asking)
+
+
+def _withdraw(connection: sa.Connection, ending: Sequence[RunChange], asking: Collection[str]) -> None:
+    final = [c for c in ending if c.ends_with in kinds.TERMINAL and (c.run_id in asking or c.approvals)]
+    if final:
+        sql_approval_rows.withdraw(connection, final)
 
 
 def locks_of(run_ids: Sequence[str]) -> sa.Select[tuple[str]]:
@@ -198,112 +209,6 @@ def _ending_values(change: RunChange) -> dict[str, object]:
         "at": change.time_us,
         "ended": change.time_us if final else None,
         "end": change.last_seq if final else None,
+        "signals": " ".join(change.signals),
+        "as_it_stands": change.nothing_to_compensate,
     }
-
-
-def send(tx: Transaction, entry: NewEntry, limits: Limits) -> SentEntry:
-    """Takes an inbox entry in; wakes the run where it waits for that, or ends it where a cancel may at once."""
-    row = tx.connection.execute(
-        sa.select(runs.c.state, runs.c.waiting_on, runs.c.inbox_number, runs.c.epoch, runs.c.tenant_id)
-        .where(runs.c.run_id == entry.run_id)
-        .with_for_update()
-    ).one_or_none()
-    if row is None:
-        raise not_found(entry.run_id)
-    before = tx.connection.execute(
-        sa.select(run_inbox).where(run_inbox.c.run_id == entry.run_id, run_inbox.c.request_id == entry.request_id)
-    ).one_or_none()
-    blob = sql_blobs.ref_text(entry.payload_blob)
-    if before is not None:
-        known = (before.kind, before.name, before.payload, before.payload_blob)
-        if known != (entry.kind, entry.name, entry.payload, blob):
-            raise LanternError(
-                reasons.REQUEST_ID_REUSED,
-                f"request id {entry.request_id!r} was used for another entry of this run",
-                field="request_id",
-                run_id=entry.run_id,
-            )
-        return SentEntry(number=before.number, repeated=True)
-    state = RunState(row.state)
-    if state in run_state.FINAL:
-        raise run_state.closed_error(entry.run_id, state.value)
-    if row.inbox_number >= INBOX_ENTRIES_MAX:
-        raise LanternError(
-            reasons.INBOX_FULL, f"the run's inbox holds {INBOX_ENTRIES_MAX} entries", run_id=entry.run_id
-        )
-    number = row.inbox_number + 1
-    sql_blobs.name_one(tx, row.tenant_id, entry.payload_blob, entry.run_id, "payload_blob")
-    tx.connection.execute(
-        run_inbox.insert().values(
-            run_id=entry.run_id,
-            number=number,
-            request_id=entry.request_id,
-            kind=entry.kind,
-            name=entry.name,
-            payload=entry.payload,
-            created_us=tx.now_us,
-            payload_blob=blob,
-        )
-    )
-    tx.connection.execute(runs.update().where(runs.c.run_id == entry.run_id).values(inbox_number=number))
-    if entry.kind == "cancel" and run_state.ends_at_once(state, row.waiting_on, row.epoch):
-        _end_at_once(tx, entry, number)
-        return SentEntry(number=number, repeated=False, ended=True)
-    if state is RunState.WAITING and run_state.wakes(entry.kind, row.waiting_on):
-        sql_waking.wake(tx, entry.run_id, run_state.SIGNALLED)
-        return SentEntry(number=number, repeated=False, woken=True)
-    lock = tx.connection.execute(sa.select(run_locks.c.worker_id).where(run_locks.c.run_id == entry.run_id)).scalar()
-    return SentEntry(number=number, repeated=False, driver=lock or "")
-
-
-def _end_at_once(tx: Transaction, entry: NewEntry, number: int) -> None:
-    head = head_of(tx.connection, entry.run_id)
-    asked = NewEvent(kind=kinds.CANCEL_REQUESTED, payload=payloads.pack({"number": number}), salt=entry.salts[0])
-    ended = NewEvent(kind=kinds.RUN_CANCELLED, payload=payloads.pack({}), salt=entry.salts[1])
-    after, _ = write_events(tx, entry.run_id, head, head.epoch, [asked, ended])
-    change = RunChange(
-        run_id=entry.run_id,
-        consumed=number,
-        taken_in=number,
-        cancel_seq=after.seq - 1,
-        ends_with=kinds.RUN_CANCELLED,
-        last_seq=after.seq,
-        time_us=after.time_us,
-        waiting_on="",
-        due_us=None,
-        error=run_state.error_bytes(run_state.CANCELLED_ERROR),
-    )
-    apply_changes(tx.connection, [change])
-
-
-def list_inbox(
-    connection: sa.Connection, run_id: str, after: int, limit: int, bytes_max: int
-) -> tuple[list[InboxEntry], bool]:
-    """A page of inbox entries, cut by rows and bytes."""
-    if not connection.execute(sa.select(runs.c.run_id).where(runs.c.run_id == run_id)).first():
-        raise not_found(run_id)
-    sizes = connection.execute(
-        sa.select(run_inbox.c.number, sa.func.length(run_inbox.c.payload))
-        .where(run_inbox.c.run_id == run_id, run_inbox.c.number > after)
-        .order_by(run_inbox.c.number)
-        .limit(limit + 1)
-    ).all()
-    taken = rows_within((size for _, size in sizes[:limit]), bytes_max, ENTRY_OVERHEAD_BYTES)
-    last = sizes[taken - 1][0] if taken else after
-    found = connection.execute(
-        sa.select(run_inbox)
-        .where(run_inbox.c.run_id == run_id, run_inbox.c.number > after, run_inbox.c.number <= last)
-        .order_by(run_inbox.c.number)
-    )
-    return [_entry(row) for row in found], len(sizes) > taken
-
-
-def _entry(row: Any) -> InboxEntry:
-    return InboxEntry(
-        number=row.number,
-        kind=row.kind,
-        name=row.name,
-        payload=row.payload,
-        created_us=row.created_us,
-        payload_blob=sql_blobs.ref_of(row.payload_blob),
-    )

@@ -1,20 +1,21 @@
 """Starting runs in SQL (SPEC S2): any number in one transaction, with as many statements as for one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_blobs, sql_runs, sql_sessions
-from lantern_journal.adapters.schema import agents, journal_events, run_locks, runs
-from lantern_journal.adapters.sql_events import Transaction, event_of, insert_rows
+from lantern_journal.adapters import sql_blobs, sql_inbox, sql_runs, sql_sessions
+from lantern_journal.adapters.schema import agents, journal_events, run_locks, runs, start_requests
+from lantern_journal.adapters.sql_events import Transaction, event_of, head_of, insert_rows
 from lantern_journal.adapters.sql_sessions import FoundSession
 from lantern_journal.domain import blobs, leases, run_state
 from lantern_journal.domain.appends import Row, genesis, rows_of
 from lantern_journal.domain.leases import Limits
-from lantern_journal.domain.records import NewRun, Run, StartedRun, WorkflowIdPolicy
+from lantern_journal.domain.records import NewEntry, NewRun, Run, StartedRun, StartSignal, Terminated, WorkflowIdPolicy
 from lantern_journal.domain.run_state import RunState
+from lantern_journal.ports import Collision
 from lantern_kernel import kinds, payloads, reasons
 from lantern_kernel.blobs import BlobRef
 from lantern_kernel.errors import LanternError
@@ -24,6 +25,9 @@ from lantern_kernel.event import NewEvent
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Known:
     """What the database holds of the things that some starts name."""
+
+    # By run: the open runs that a start ends or sends a signal to, their rows locked.
+    held: dict[str, Any]
 
     # By tenant and request id: run id and digest of the content.
     requests: dict[tuple[str, str], tuple[str, bytes]]
@@ -57,14 +61,17 @@ def start_runs(tx: Transaction, starts: Sequence[NewRun], limits: Limits) -> lis
         except LanternError as error:
             outcomes.append(error)
             continue
+        terminated = _terminate(tx, new, known, rows)
         mine = _first_rows(tx, new, version, digest, granted=granted)
         rows += mine
         run = _run(tx, new, version, digest, granted=granted)
         run_values.append(_run_values(new, run))
         if granted:
             lock_values.append(_lock_values(tx, new, limits))
+        if new.signal is not None:
+            sql_inbox.insert(tx, _entry(new, run.run_id, new.signal), 1)
         events = tuple(map(event_of, mine)) if granted else ()
-        outcomes.append(StartedRun(run=run, created=True, events=events))
+        outcomes.append(StartedRun(run=run, created=True, events=events, terminated=terminated))
     if run_values:
         tx.connection.execute(runs.insert(), run_values)
         if lock_values:
@@ -88,9 +95,7 @@ def _look_up(tx: Transaction, starts: Sequence[NewRun]) -> _Known:
     workers = sorted({new.target.worker_id for new in starts if new.target is not None})
     # Held: no lease is granted to a session that is being closed.
     sessions = sql_sessions.hold(connection, workers) if workers else {}
-    requests = sa.select(runs.c.tenant_id, runs.c.request_id, runs.c.run_id, runs.c.request_digest).where(
-        sa.tuple_(runs.c.tenant_id, runs.c.request_id).in_([(new.tenant_id, new.request_id) for new in starts])
-    )
+    requests = _requests([(new.tenant_id, new.request_id) for new in starts])
     named = [new for new in starts if new.workflow_id]
     rejecting = [new for new in named if new.policy is WorkflowIdPolicy.REJECT]
     versions = sa.select(agents.c.tenant_id, agents.c.name, agents.c.digest, agents.c.version).where(
@@ -99,16 +104,52 @@ def _look_up(tx: Transaction, starts: Sequence[NewRun]) -> _Known:
     found_agents: dict[tuple[str, str], dict[str, int]] = {}
     for row in connection.execute(versions):
         found_agents.setdefault((row.tenant_id, row.name), {})[row.digest] = row.version
+    made_before = {
+        (row.tenant_id, row.request_id): (row.run_id, row.request_digest) for row in connection.execute(requests)
+    }
+    open_workflows = _workflows(connection, named, runs.c.ended_us.is_(None))
     return _Known(
-        requests={
-            (row.tenant_id, row.request_id): (row.run_id, row.request_digest) for row in connection.execute(requests)
-        },
-        open_workflows=_workflows(connection, named, runs.c.ended_us.is_(None)),
+        held=_hold(
+            connection, [new for new in starts if (new.tenant_id, new.request_id) not in made_before], open_workflows
+        ),
+        requests=made_before,
+        open_workflows=open_workflows,
         any_workflows=_workflows(connection, rejecting, sa.true()),
         agents=found_agents,
         sessions=sessions,
         blobs=sql_blobs.hold(tx, [(new.tenant_id, new.input_blob) for new in starts if new.input_blob is not None]),
     )
+
+
+def _requests(wanted: Sequence[tuple[str, str]]) -> sa.CompoundSelect[Any, Any, Any, Any]:
+    """What these requests led to before, be it a run of their own or another's."""
+    made, led = runs.c, start_requests.c
+    return sa.union_all(
+        sa.select(made.tenant_id, made.request_id, made.run_id, made.request_digest).where(
+            sa.tuple_(made.tenant_id, made.request_id).in_(wanted)
+        ),
+        sa.select(led.tenant_id, led.request_id, led.run_id, led.request_digest).where(
+            sa.tuple_(led.tenant_id, led.request_id).in_(wanted)
+        ),
+    )
+
+
+def _hold(
+    connection: sa.Connection, starts: Sequence[NewRun], open_workflows: Mapping[tuple[str, str], str]
+) -> dict[str, Any]:
+    """Locks the open runs that these starts end or send a signal to."""
+    wanted = {
+        open_workflows.get((new.tenant_id, new.workflow_id), "")
+        for new in starts
+        if new.policy is WorkflowIdPolicy.TERMINATE_EXISTING
+        or (new.policy is WorkflowIdPolicy.USE_EXISTING and new.signal is not None)
+    } - {""}
+    if not wanted:
+        return {}
+    held = sql_inbox.lock(connection, sorted(wanted))
+    if any(RunState(row.state) in run_state.FINAL for row in held.values()):
+        raise Collision("a run ended while a start was about to find it open")
+    return held
 
 
 def _workflows(
@@ -156,14 +197,63 @@ def _workflow_id_taken(tx: Transaction, new: NewRun, known: _Known) -> StartedRu
     run_id = taken.get((new.tenant_id, new.workflow_id)) if new.workflow_id else None
     if run_id is None:
         return None
+    if new.policy is WorkflowIdPolicy.TERMINATE_EXISTING:
+        return None
     if new.policy is WorkflowIdPolicy.USE_EXISTING:
-        return StartedRun(run=sql_runs.get_run(tx.connection, run_id), created=False)
+        return _use(tx, new, run_id, known)
     raise LanternError(
         reasons.WORKFLOW_ID_IN_USE,
         f"workflow id {new.workflow_id!r} belongs to run {run_id}",
         field="workflow_id",
         run_id=run_id,
     )
+
+
+def _use(tx: Transaction, new: NewRun, run_id: str, known: _Known) -> StartedRun:
+    """The open run is the answer, and gets the signal; a repeat of the request finds it also once it has ended."""
+    sent = None
+    if new.signal is not None:
+        sent = sql_inbox.deliver(tx, known.held[run_id], _entry(new, run_id, new.signal))
+    tx.connection.execute(
+        start_requests.insert().values(
+            tenant_id=new.tenant_id, request_id=new.request_id, request_digest=new.request_digest, run_id=run_id
+        )
+    )
+    return StartedRun(run=sql_runs.get_run(tx.connection, run_id), created=False, sent=sent)
+
+
+def _entry(new: NewRun, run_id: str, signal: StartSignal) -> NewEntry:
+    """The inbox entry of the signal that goes with a start; `#` keeps its request id apart from those of senders."""
+    return NewEntry(
+        request_id=f"start#{new.request_id}",
+        run_id=run_id,
+        kind=run_state.SIGNAL,
+        name=signal.name,
+        payload=signal.payload,
+        salts=new.salts,
+    )
+
+
+def _terminate(tx: Transaction, new: NewRun, known: _Known, rows: list[Row]) -> Terminated | None:
+    """Ends the open run whose workflow id the new one takes over; its event goes into `rows`.
+
+    Under an epoch of its own, so that whatever its driver still sends is refused at once.
+    """
+    run_id = known.open_workflows.get((new.tenant_id, new.workflow_id)) if new.workflow_id else None
+    if run_id is None:
+        return None
+    head = head_of(tx.connection, run_id)
+    error = run_state.terminated_error(run_id, new.run_id)
+    end = NewEvent(kind=kinds.RUN_CANCELLED, payload=payloads.pack(error.to_facts()), salt=new.end_salt)
+    epoch = head.epoch + 1
+    after = rows_of(run_id, head, epoch, tx.now_us, [end], rows)
+    change = run_state.change_of(run_id, after.seq, [end], 0, after.time_us)
+    assert change is not None, "a run that ends changes its row"
+    driver = sql_inbox.driver_of(tx.connection, run_id)
+    sql_runs.apply_changes(tx.connection, [change], [run_id])
+    tx.connection.execute(runs.update().where(runs.c.run_id == run_id).values(epoch=epoch))
+    tx.connection.execute(run_locks.update().where(run_locks.c.run_id == run_id).values(epoch=epoch))
+    return Terminated(run_id=run_id, driver=driver)
 
 
 def _pin(tx: Transaction, new: NewRun, known: _Known, limits: Limits) -> tuple[int, str, bool]:
@@ -232,7 +322,7 @@ def _run(tx: Transaction, new: NewRun, version: int, digest: str, *, granted: bo
         ended_us=None,
         error=None,
         traceparent=new.traceparent,
-        inbox_number=0,
+        inbox_number=0 if new.signal is None else 1,
         consumed_inbox=0,
         epoch=1 if granted else 0,
         end_seq=None,
@@ -259,10 +349,12 @@ def _run_values(new: NewRun, run: Run) -> dict[str, Any]:
         "updated_us": run.updated_us,
         "traceparent": run.traceparent,
         "epoch": run.epoch,
-        "inbox_number": 0,
+        "inbox_number": run.inbox_number,
         "consumed_inbox": 0,
         "failed_digests": "",
         "drive_faults": 0,
+        "awaited_signals": "",
+        "nothing_to_compensate": False,
     }
 
 

@@ -10,10 +10,12 @@ from typing import Concatenate, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from lantern_journal.adapters import (
+    sql_approvals,
     sql_blobs,
     sql_effects,
     sql_events,
     sql_feed,
+    sql_inbox,
     sql_leases,
     sql_parks,
     sql_runs,
@@ -22,6 +24,7 @@ from lantern_journal.adapters import (
 )
 from lantern_journal.adapters.sql_events import Transaction
 from lantern_journal.domain.appends import Head, Row, Top
+from lantern_journal.domain.approvals import Approval, ApprovalFilter, Decided, Decision, Delegation, Expired
 from lantern_journal.domain.blobs import Collected, NamedBlobs, Place, StoredBlob, Upload
 from lantern_journal.domain.feed import FeedFilter, FeedPage
 from lantern_journal.domain.feed_cursor import Cursor, Snapshot
@@ -147,15 +150,16 @@ class SqlStore(abc.ABC):
 
         def write(tx: Transaction) -> tuple[str, ...]:
             sql_parks.lock(tx, changes)
+            asking: frozenset[str] = frozenset()
             if changes:
-                sql_runs.check_changes(tx.connection, changes)
+                asking = sql_runs.check_changes(tx.connection, changes)
             if blobs and (absent := sql_blobs.name_blobs(tx, blobs)):
                 raise GroupRefused({}, absent)
             if self.checks_digests:
                 sql_events.check_tops(tx.connection, tops)
             sql_events.insert_rows(tx.connection, rows)
             if changes:
-                sql_runs.apply_changes(tx.connection, changes)
+                sql_runs.apply_changes(tx.connection, changes, asking)
             return sql_parks.wake_late(tx, changes)
 
         try:
@@ -181,7 +185,7 @@ class SqlStore(abc.ABC):
 
     async def list_inbox(self, run_id: str, after: int, limit: int, bytes_max: int) -> tuple[list[InboxEntry], bool]:
         """See Store."""
-        return await self._read(sql_runs.list_inbox, run_id, after, limit, bytes_max)
+        return await self._read(sql_inbox.list_inbox, run_id, after, limit, bytes_max)
 
     async def list_agents(self, tenant_id: str, after: tuple[str, int], limit: int) -> list[Agent]:
         """See Store."""
@@ -189,7 +193,7 @@ class SqlStore(abc.ABC):
 
     async def send(self, entry: NewEntry, limits: Limits) -> SentEntry:
         """See Store."""
-        return await self._write(sql_runs.send, entry, limits)
+        return await self._write(sql_inbox.send, entry, limits)
 
     async def open_run(self, run_id: str, epoch: int, target: LeaseTarget, limits: Limits) -> OpenedRun:
         """See Store."""
@@ -327,3 +331,25 @@ class SqlStore(abc.ABC):
     async def collect_blobs(self, after: Place, kept_us: int) -> Collected:
         """See Store. Tried once: the next pass comes to what this one does not."""
         return await self._once(lambda tx: sql_blobs.collect(tx, after, kept_us))
+
+    # Approvals.
+
+    async def list_approvals(self, wanted: ApprovalFilter, after: tuple[int, str, str], limit: int) -> list[Approval]:
+        """See Store."""
+        return await self._read(sql_approvals.list_approvals, wanted, after, limit)
+
+    async def decide_approval(self, decision: Decision) -> Decided:
+        """See Store."""
+        return await self._write(sql_approvals.decide, decision)
+
+    async def delegate_approval(self, delegation: Delegation) -> Decided:
+        """See Store."""
+        return await self._write(sql_approvals.delegate, delegation)
+
+    async def expire_approvals(self, limit: int) -> list[Expired]:
+        """See Store."""
+        return await self._write(sql_approvals.expire, limit)
+
+    async def next_expiry_us(self) -> int | None:
+        """See Store."""
+        return await self._read(sql_approvals.next_expiry_us)

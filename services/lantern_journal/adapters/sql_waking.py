@@ -33,6 +33,7 @@ def _queued(now_us: int, reason: str) -> dict[str, Any]:
         "waiting_on": "",
         "due_us": None,
         "error": None,
+        "awaited_signals": "",
         "wake_reason": reason,
         "recover_after_us": 0,
         "updated_us": now_us,

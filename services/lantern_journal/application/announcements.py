@@ -103,6 +103,8 @@ class Hub:
         self.sent: Counter[str] = Counter()
         self.next_due_us: int | None = None
         self.due_changed = asyncio.Event()
+        # An approval that expires was asked for.
+        self.expiry_changed = asyncio.Event()
         # What the other journal processes are still to be told.
         self.outgoing = Subscription()
         self._begun: set[asyncio.Task[Any]] = set()

@@ -322,6 +322,8 @@ class GroupCommitter:
         for change in changes:
             if change.due_us is not None:
                 self._hub.due_at(change.due_us)
+            if any(request.expires_us is not None for request in change.approvals):
+                self._hub.expiry_changed.set()
 
 
 class _Item:

@@ -13,7 +13,15 @@ from lantern_journal.application.sessions import Sessions
 from lantern_journal.application.starts import Starter
 from lantern_journal.domain.appends import Head, not_found
 from lantern_journal.domain.leases import Limits
-from lantern_journal.domain.records import LeaseTarget, NewEntry, NewRun, SentEntry, StartedRun, WorkflowIdPolicy
+from lantern_journal.domain.records import (
+    LeaseTarget,
+    NewEntry,
+    NewRun,
+    SentEntry,
+    StartedRun,
+    StartSignal,
+    WorkflowIdPolicy,
+)
 from lantern_journal.domain.run_state import RunState
 from lantern_journal.ports import Clock, Sources, Store
 from lantern_kernel import kinds
@@ -50,12 +58,17 @@ class StartRequest:
     target: LeaseTarget | None
     # The blob that holds the input; `input` is empty then.
     input_blob: BlobRef | None = None
+    # Sent to the run, whether it is new or not; None for none.
+    signal: StartSignal | None = None
 
     def digest(self) -> bytes:
-        """Of the content that a repeated request id must repeat: agent, input, workflow id, policy."""
+        """Of the content that a repeated request id must repeat: agent, input, workflow id, policy, signal."""
         content = sha256()
         given = self.input if self.input_blob is None else str(self.input_blob).encode()
-        for part in (self.agent_name.encode(), given, self.workflow_id.encode(), self.policy.encode()):
+        parts = [self.agent_name.encode(), given, self.workflow_id.encode(), self.policy.encode()]
+        if self.signal is not None:
+            parts += [self.signal.name.encode(), self.signal.payload]
+        for part in parts:
             content.update(len(part).to_bytes(8, "big"))
             content.update(part)
         return content.digest()
@@ -93,6 +106,8 @@ class Runs:
             target=request.target,
             salts=(self._sources.salt(), self._sources.salt()),
             input_blob=request.input_blob,
+            end_salt=self._sources.salt(),
+            signal=request.signal,
         )
         return await self._starter.start(new)
 
@@ -107,6 +122,14 @@ class Runs:
         elif started.run.state is RunState.QUEUED:
             # Also for a repeat: the process that made the run may have ended before it could tell.
             self._hub.announce(announcements.QUEUED)
+        if started.sent is not None:
+            self._tell(started.run.run_id, started.sent)
+        if started.terminated is not None:
+            self._committer.forget(started.terminated.run_id)
+            self._hub.moved(started.terminated.run_id)
+            if started.terminated.driver:
+                # It finds no entry, asks for its lease, and hears that it has lost it.
+                self._sessions.push_inbox(started.terminated.driver, started.terminated.run_id, 0)
 
     async def finish(self) -> None:
         """Waits until all starts that were taken are answered."""
@@ -129,15 +152,21 @@ class Runs:
 
     async def _send(self, entry: NewEntry) -> SentEntry:
         sent = await self._store.send(entry, self._limits)
+        self._tell(entry.run_id, sent)
+        return sent
+
+    def _tell(self, run_id: str, sent: SentEntry) -> None:
+        """Whoever must hear of an entry that was taken in."""
         # A repeat does not say what the first time did, and whoever did it may have ended before it could tell.
-        if sent.ended or sent.repeated:
-            self._committer.forget(entry.run_id)
-            self._hub.moved(entry.run_id)
+        if sent.ended or sent.moved or sent.repeated:
+            self._committer.forget(run_id)
+            self._hub.moved(run_id)
         if sent.woken or sent.repeated:
             self._hub.announce(announcements.WOKEN)
+        if sent.due_us is not None:
+            self._hub.due_at(sent.due_us)
         if sent.driver:
-            self._sessions.push_inbox(sent.driver, entry.run_id, sent.number)
-        return sent
+            self._sessions.push_inbox(sent.driver, run_id, sent.number)
 
     async def follow(self, run_id: str, after_seq: int) -> AsyncGenerator[list[Event]]:
         """Pages of a run's events as they are committed, ending after the terminal one.

@@ -72,7 +72,7 @@ class Starter:
             mine = {(new.tenant_id, "request", new.request_id)}
             if new.workflow_id:
                 mine.add((new.tenant_id, "workflow", new.workflow_id))
-            size += len(new.input)
+            size += len(new.input) + (len(new.signal.payload) if new.signal is not None else 0)
             is_full = group and (len(group) >= GROUP_STARTS_MAX or size > GROUP_BYTES_MAX)
             if is_full or names & mine:
                 rest.append((new, answer))

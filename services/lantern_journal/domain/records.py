@@ -16,6 +16,7 @@ class WorkflowIdPolicy(StrEnum):
     REJECT = "reject"
     USE_EXISTING = "use-existing"
     ALLOW_AFTER_CLOSE = "allow-after-close"
+    TERMINATE_EXISTING = "terminate-existing"
 
 
 class SideEffectState(StrEnum):
@@ -48,6 +49,16 @@ class LeaseTarget:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StartSignal:
+    """A signal that goes with a start: for the run that it makes, or for the one that it finds."""
+
+    # Its name.
+    name: str
+    # JSON.
+    payload: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NewRun:
     """A run that is to be started."""
 
@@ -73,8 +84,12 @@ class NewRun:
     target: LeaseTarget | None
     # For run_started and lease_granted.
     salts: tuple[bytes, bytes]
+    # For the run_cancelled of the run that this one takes the place of.
+    end_salt: bytes
     # The blob that holds the input; `input` is empty then.
     input_blob: BlobRef | None = None
+    # Sent to the run, whether it is new or not; None for none.
+    signal: StartSignal | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,6 +143,16 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Terminated:
+    """A run that another start has ended."""
+
+    # The run.
+    run_id: str
+    # Who drove it; empty where nobody did.
+    driver: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StartedRun:
     """What became of a start."""
 
@@ -137,6 +162,10 @@ class StartedRun:
     created: bool
     # Its events where this call granted the lease; else none.
     events: tuple[Event, ...] = ()
+    # What became of the signal that went with it; None where none did, or where it was started before.
+    sent: "SentEntry | None" = None
+    # The run that was ended to make room for it; None where none was.
+    terminated: Terminated | None = None
 
     @property
     def epoch(self) -> int:
@@ -150,9 +179,9 @@ class InboxEntry:
 
     # Dense within the run, from 1.
     number: int
-    # signal or cancel.
+    # signal, cancel, pause, resume, decision, delegation or child.
     kind: str
-    # For a signal: its name.
+    # For a signal its name, for a decision or delegation the approval's id; else empty.
     name: str
     # JSON.
     payload: bytes
@@ -170,13 +199,13 @@ class NewEntry:
     request_id: str
     # The run.
     run_id: str
-    # signal or cancel.
+    # signal, cancel, pause, resume, decision, delegation or child.
     kind: str
-    # For a signal: its name.
+    # For a signal its name, for a decision or delegation the approval's id; else empty.
     name: str
     # JSON.
     payload: bytes
-    # For cancel_requested and run_cancelled, where the cancel ends the run at once.
+    # For the events that the journal itself writes where nobody drives the run.
     salts: tuple[bytes, bytes]
     # The blob that holds the payload; `payload` is empty then.
     payload_blob: BlobRef | None = None
@@ -190,10 +219,18 @@ class SentEntry:
     number: int
     # It had been taken in before.
     repeated: bool
+    # Where the run stands after it.
+    state: RunState
+    # A cancel that came too late: the run had ended before, and nothing was taken in (the number is 0).
+    already_ended: bool = False
     # The run was waiting and is now queued.
     woken: bool = False
     # The run ended in this very transaction.
     ended: bool = False
+    # The journal wrote an event of the run: it was paused, or fell back into what it waited on before.
+    moved: bool = False
+    # Where it fell back into a wait: when that is due; None where it is not.
+    due_us: int | None = None
     # Who drives the run now; empty where nobody does.
     driver: str = ""
 
@@ -220,7 +257,7 @@ class Grant:
     run_id: str
     # For whom.
     target: LeaseTarget
-    # start, crash, timer, signal or upgrade.
+    # start, crash, timer, signal, approval or upgrade.
     reason: str
     # For lease_granted; by it the call knows its own work again after a lost connection.
     salt: bytes
@@ -296,7 +333,7 @@ class Orphan:
     agent_version: int
     # The digest of that version.
     agent_digest: str
-    # start, crash, timer, signal or upgrade.
+    # start, crash, timer, signal, approval or upgrade.
     reason: str
     # The digest of the code whose replay of it failed last; empty where none did.
     failed_digest: str = ""

@@ -2,16 +2,36 @@
 
 QUEUED  --lease_granted--> RUNNING          RUNNING --released--------> QUEUED
 WAITING --lease_granted--> RUNNING (due)    WAITING --woken-----------> QUEUED
-QUEUED, RUNNING --run_parked--> WAITING
+QUEUED, RUNNING --run_parked--> WAITING      QUEUED, WAITING --paused-------> WAITING(paused)
+WAITING(paused) --resumed----> WAITING (on what it waited on before) or, as woken, QUEUED
 any open state --run_succeeded | run_failed | run_cancelled--> final (nothing leaves it)
+
+What wakes a WAITING run, so that each has something that still can (SPEC S3):
+
+| waits on | an inbox entry that wakes it                         | else                           |
+|----------|------------------------------------------------------|--------------------------------|
+| timer    | a signal that it names, decision, child              | its due time                   |
+| signal   | a signal that it names (any if none), decision, child | its due time, if any          |
+| approval | decision (an expiry is one), a signal that it names, child | its due time, if any     |
+| child    | child, a signal that it names, decision              | its due time, if any           |
+| operator | resume, a signal that it names, decision, child      | a settlement of its deliveries |
+| code_fix | resume                                               | a worker with other code       |
+| capacity | none                                                 | a worker that offers its agent |
+| budget   | resume                                               | its due time                   |
+| paused   | resume                                               | none                           |
+
+A cancel wakes every one of them, or ends it in its own transaction (`ends_at_once`). Whatever does not wake a run stays
+in its inbox, and its next driver takes it in. An entry that comes before the park refuses it (INBOX_AHEAD); one that
+comes while the run is paused is judged again when it is resumed. So none is slept through.
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lantern_journal.domain.approvals import ApprovalRequest, request_of
 from lantern_kernel import kinds, payloads, reasons
 from lantern_kernel.bounds import SEQ_MAX
 from lantern_kernel.errors import InvalidField, LanternError
@@ -32,6 +52,8 @@ class RunState(StrEnum):
 
 WOKEN = "woken"
 RELEASED = "released"
+PAUSED = "paused"
+RESUMED = "resumed"
 
 TRANSITIONS: dict[tuple[RunState, str], RunState] = {
     (RunState.QUEUED, kinds.LEASE_GRANTED): RunState.RUNNING,
@@ -40,6 +62,9 @@ TRANSITIONS: dict[tuple[RunState, str], RunState] = {
     (RunState.QUEUED, RELEASED): RunState.QUEUED,
     (RunState.RUNNING, RELEASED): RunState.QUEUED,
     (RunState.WAITING, WOKEN): RunState.QUEUED,
+    (RunState.QUEUED, PAUSED): RunState.WAITING,
+    (RunState.WAITING, PAUSED): RunState.WAITING,
+    (RunState.WAITING, RESUMED): RunState.WAITING,
     (RunState.QUEUED, kinds.RUN_PARKED): RunState.WAITING,
     (RunState.RUNNING, kinds.RUN_PARKED): RunState.WAITING,
     **{
@@ -56,10 +81,18 @@ TRANSITIONS: dict[tuple[RunState, str], RunState] = {
 
 FINAL = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED})
 
-INBOX_CONSUMERS = frozenset({kinds.SIGNAL_RECEIVED, kinds.CANCEL_REQUESTED})
-"""Events by which the driver takes an inbox entry in."""
+SIGNAL, CANCEL, PAUSE, RESUME, DECISION, DELEGATION, CHILD = (
+    "signal",
+    "cancel",
+    "pause",
+    "resume",
+    "decision",
+    "delegation",
+    "child",
+)
+"""The kinds of inbox entries."""
 
-STARTED, CRASHED, TIMER, SIGNALLED, UPGRADED = "start", "crash", "timer", "signal", "upgrade"
+STARTED, CRASHED, TIMER, SIGNALLED, APPROVED, UPGRADED = "start", "crash", "timer", "signal", "approval", "upgrade"
 """Why a run needs a driver."""
 
 CANCELLED_ERROR = RunErrorFacts(code=reasons.CANCEL_REQUESTED, message="cancelled on request")
@@ -92,6 +125,12 @@ class RunChange:
     waiting_on: str
     # For run_parked: when it is due by itself; None otherwise.
     due_us: int | None
+    # For run_parked: the signals that alone wake it, by name; none where it names none.
+    signals: tuple[str, ...]
+    # For run_parked: whether a cancel may end it as it stands.
+    nothing_to_compensate: bool
+    # The approvals that this append asks for.
+    approvals: tuple[ApprovalRequest, ...]
     # For people: the error's facts as JSON; None where there is none.
     error: bytes | None
 
@@ -108,7 +147,7 @@ class RunGate:
     cancel_seq: int | None
 
 
-_CHANGES_RUN = kinds.ENDS_DRIVE | INBOX_CONSUMERS
+_CHANGES_RUN = kinds.READ_BY_JOURNAL
 
 
 def change_of(run_id: str, first_seq: int, events: Sequence[NewEvent], consumed: int, time_us: int) -> RunChange | None:
@@ -117,17 +156,20 @@ def change_of(run_id: str, first_seq: int, events: Sequence[NewEvent], consumed:
         return None
     ends_with = events[-1].kind if events[-1].kind in kinds.ENDS_DRIVE else ""
     taken_in = cancel_seq = 0
+    requests: list[ApprovalRequest] = []
     for offset, event in enumerate(events):
-        if event.kind in INBOX_CONSUMERS:
+        if event.kind in kinds.FROM_INBOX:
             taken_in = max(taken_in, inbox_number_of(event.payload))
             if event.kind == kinds.CANCEL_REQUESTED:
                 cancel_seq = first_seq + offset
-    if not (ends_with or taken_in or cancel_seq):
+        elif event.kind == kinds.APPROVAL_REQUESTED:
+            requests.append(request_of(event, first_seq + offset))
+    if not (ends_with or taken_in or requests):
         return None
-    waiting_on, due_us, error = "", None, None
+    park, error = _NOT_PARKED, None
     if ends_with == kinds.RUN_PARKED:
         park = ParkFacts.unpack(events[-1].payload)
-        waiting_on, due_us, error = park.waiting_on, park.due_us, park.error
+        error = park.error
     elif ends_with in (kinds.RUN_FAILED, kinds.RUN_CANCELLED):
         facts = RunErrorFacts.from_facts(payloads.unpack(events[-1].payload).facts)
         error = facts if facts.code else None
@@ -139,10 +181,16 @@ def change_of(run_id: str, first_seq: int, events: Sequence[NewEvent], consumed:
         ends_with=ends_with,
         last_seq=first_seq + len(events) - 1,
         time_us=time_us,
-        waiting_on=waiting_on,
-        due_us=due_us,
+        waiting_on=park.waiting_on,
+        due_us=park.due_us,
+        signals=park.signals,
+        nothing_to_compensate=park.nothing_to_compensate,
+        approvals=tuple(requests),
         error=error_bytes(error),
     )
+
+
+_NOT_PARKED = ParkFacts(waiting_on="")
 
 
 def inbox_number_of(payload: bytes) -> int:
@@ -201,19 +249,56 @@ def digest_of(raw: bytes | None) -> str:
     return named if _DIGEST.fullmatch(named) else ""
 
 
-WOKEN_BY_SIGNAL = frozenset({"signal", "approval", "operator"})
+PROGRAM_WAITS = frozenset({"approval", "signal", "timer", "child", "operator"})
+"""Waits of the program itself: one of its branches may go on whatever the others wait for."""
+
+RESTORED_WAITS = PROGRAM_WAITS - {"operator"}
+"""Waits that a resumed run falls back into. What the others wait for may have come while it was paused (a worker, other
+code, a settlement): such a run is queued instead, and whoever finds it no driver or drives it decides anew."""
+
+_WOKEN_BY: dict[str, frozenset[str]] = {
+    RESUME: frozenset({"paused", "operator", "code_fix", "budget"}),
+    DECISION: PROGRAM_WAITS,
+    CHILD: PROGRAM_WAITS,
+    PAUSE: frozenset(),
+    DELEGATION: frozenset(),
+}
 
 
-def wakes(kind: str, waiting_on: str) -> bool:
-    """Whether an inbox entry of that kind wakes a run that waits on that."""
-    return kind == "cancel" or waiting_on in WOKEN_BY_SIGNAL
+def wakes(kind: str, name: str, waiting_on: str, signals: Collection[str]) -> bool:
+    """Whether an inbox entry wakes a run that waits on that; see the table at the top.
 
-
-def ends_at_once(state: RunState, waiting_on: str, epoch: int) -> bool:
-    """Whether a cancel ends the run in its own transaction.
-
-    So it is where the run was never driven, and has nothing to compensate, or where its code cannot be driven (S1).
+    Args:
+        kind: Of the entry.
+        name: Of the signal, for one.
+        waiting_on: What the run waits on.
+        signals: The signals that it named when it was parked.
     """
-    if state is RunState.WAITING and waiting_on == "code_fix":
+    if kind == CANCEL:
         return True
-    return epoch == 0 and state is not RunState.RUNNING
+    if kind == SIGNAL:
+        return waiting_on in PROGRAM_WAITS and (name in signals if signals else waiting_on == "signal")
+    return waiting_on in _WOKEN_BY[kind]
+
+
+def wake_reason_of(kind: str) -> str:
+    """Why a run that an entry woke needs a driver."""
+    return APPROVED if kind == DECISION else SIGNALLED
+
+
+def ends_at_once(state: RunState, waiting_on: str, epoch: int, *, nothing_to_compensate: bool) -> bool:
+    """Whether a cancel ends the run in its own transaction (S1).
+
+    So it is where nobody drives the run and there is nothing to compensate, because it was never driven or its last
+    park says so, or where its code cannot be driven.
+    """
+    if state is RunState.RUNNING:
+        return False
+    return epoch == 0 or waiting_on == "code_fix" or nothing_to_compensate
+
+
+def terminated_error(run_id: str, by: str) -> RunErrorFacts:
+    """Why a run ended whose workflow id another start took over."""
+    return RunErrorFacts(
+        code=reasons.RUN_TERMINATED, message=f"run {by} was started in place of it", details={"by": by, "run": run_id}
+    )

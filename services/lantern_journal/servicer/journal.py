@@ -77,7 +77,7 @@ class JournalServicer(journal_service_pb2_grpc.JournalServiceServicer):
         sent = await self._runs.send(
             request.request_id, request.run_id, request.kind, request.name, payload, payload_blob=held
         )
-        return pb.SendToRunResponse(number=sent.number, repeated_request=sent.repeated)
+        return wire.sent(sent)
 
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Any) -> pb.ListAgentsResponse:
         """Returns agents by pages."""

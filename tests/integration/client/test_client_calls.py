@@ -76,7 +76,7 @@ class Journal(pb_grpc.JournalServiceServicer):
 
     async def SendToRun(self, request: pb.SendToRunRequest, context: Any) -> pb.SendToRunResponse:
         self.sent.append(request)
-        return pb.SendToRunResponse(number=len(self.sent))
+        return pb.SendToRunResponse(number=len(self.sent), run_state=run_pb2.Run.STATE_WAITING)
 
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Any) -> pb.ListAgentsResponse:
         return pb.ListAgentsResponse()
@@ -164,8 +164,8 @@ async def test_what_json_cannot_say_is_refused_before_anything_is_sent(value: ob
         with pytest.raises(LanternError) as caught:
             await client.start("order", value)
         assert caught.value.reason == reasons.INVALID_JSON
-        with pytest.raises(LanternError, match="workflow_id_policy"):
-            await client.start("order", workflow_id_policy="whatever")
+        with pytest.raises(LanternError, match="policy"):
+            await client.start("order", policy="whatever")
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5])
@@ -236,7 +236,8 @@ async def test_signal_cancel_and_list():
     running = await serve(journal)
     async with lantern.Client(running.address, tenant_id="acme") as client:
         assert await client.signal(RUN_ID, "address", {"street": "x"}, request_id="s1") == 1
-        assert await client.cancel(RUN_ID) == 2
+        cancelled = await client.cancel(RUN_ID)
+        assert (cancelled.number, cancelled.state, cancelled.already_ended) == (2, "WAITING", False)
         page = await client.list(states=["RUNNING"], agent="order")
         assert (len(page.runs), page.next_page_token) == (1, "more")
     signal, cancel = journal.sent

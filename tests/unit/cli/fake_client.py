@@ -1,10 +1,11 @@
 """A client that holds runs and events and records what it is asked."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from lantern.client.run import Run, RunPage
+from lantern.client.approval import Approval, ApprovalPage, Decision
+from lantern.client.run import Run, RunPage, Taken
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event
@@ -44,6 +45,27 @@ def make_run(
     )
 
 
+def make_approval(approval_id: str = "ship", **changes: Any) -> Approval:
+    asked = Approval(
+        run_id=RUN_ID,
+        approval_id=approval_id,
+        tenant_id="default",
+        agent_name="order",
+        workflow_id="order-1",
+        step_id="ship",
+        state="PENDING",
+        assignee="ann",
+        title="Ship\nit?",
+        request_us=1_700_000_000_000_000,
+        expire_us=None,
+        decide_us=None,
+        decided_by="",
+        comment=b"",
+        requested_seq=5,
+    )
+    return replace(asked, **changes)
+
+
 @dataclass
 class FakeClient:
     """Stands in for lantern.Client."""
@@ -55,6 +77,11 @@ class FakeClient:
     # What those who watch are told that the journal is away with.
     away: LanternError | None = None
     page_rows_max: int = 1_000
+    # What becomes of a cancel, a pause or a resume.
+    taken: Taken = field(default_factory=lambda: Taken(number=4, state="RUNNING", already_ended=False))
+    # What runs ask for.
+    asked: list[Approval] = field(default_factory=list[Approval])
+    already_decided: bool = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -111,9 +138,34 @@ class FakeClient:
         self._call("signal", (run_id, name, fields))
         return 3
 
-    async def cancel(self, run_id: str, **fields: Any) -> int:
+    async def cancel(self, run_id: str, **fields: Any) -> Taken:
         self._call("cancel", (run_id, fields))
-        return 4
+        return self.taken
+
+    async def pause(self, run_id: str, **fields: Any) -> Taken:
+        self._call("pause", (run_id, fields))
+        return self.taken
+
+    async def resume(self, run_id: str, **fields: Any) -> Taken:
+        self._call("resume", (run_id, fields))
+        return self.taken
+
+    async def approvals(self, *, page_size: int = 100, page_token: str = "", **fields: Any) -> ApprovalPage:
+        self._call("approvals", (page_size, page_token, fields))
+        first = int(page_token or 0)
+        last = first + min(page_size, self.page_rows_max)
+        token = str(last) if last < len(self.asked) else ""
+        return ApprovalPage(approvals=tuple(self.asked[first:last]), next_page_token=token)
+
+    async def decide(self, run_id: str, approval_id: str, by: str, **fields: Any) -> Decision:
+        self._call("decide", (run_id, approval_id, by, fields))
+        state = "APPROVED" if fields["approve"] else "DENIED"
+        known = replace(self.asked[0], approval_id=approval_id, state=state, decided_by=by, decide_us=1)
+        return Decision(approval=known, already_decided=self.already_decided)
+
+    async def delegate(self, run_id: str, approval_id: str, assignee: str, by: str, **fields: Any) -> Approval:
+        self._call("delegate", (run_id, approval_id, assignee, by, fields))
+        return replace(self.asked[0], approval_id=approval_id, assignee=assignee)
 
     async def settle(self, run_id: str, key: str, **fields: Any) -> None:
         self._call("settle", (run_id, key, fields))

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from lantern.cli import runs
 from lantern.cli.main import app
+from lantern.client.run import Taken
 from lantern_kernel import kinds, reasons
 from lantern_kernel.errors import InvalidField, LanternError
 from lantern_kernel.payloads import RunErrorFacts
@@ -52,7 +53,9 @@ def test_start_sends_the_bytes_as_they_are(lantern: Command):
     assert fields == {
         "input_json": text.encode(),
         "workflow_id": "order-1",
-        "workflow_id_policy": "allow-after-close",
+        "policy": "allow-after-close",
+        "signal": "",
+        "signal_payload_json": b"null",
         "request_id": "r1",
     }
     assert RUN_ID in result.stdout
@@ -129,6 +132,8 @@ def test_the_exit_code_says_how_the_run_ended(lantern: Command, arguments: tuple
         ("show", RUN_ID),
         ("watch", RUN_ID),
         ("cancel", RUN_ID),
+        ("pause", RUN_ID),
+        ("resume", RUN_ID),
         ("signal", RUN_ID, "go"),
         ("settle", RUN_ID, "k", "--refused"),
     ],
@@ -264,9 +269,68 @@ def test_watch_keeps_each_event_on_its_line(lantern: Command, columns: int):
     assert max(len(line) for line in lines[:4]) <= columns
 
 
-def test_cancel_and_signal_say_what_was_taken_in(lantern: Command):
-    assert lantern("runs", "cancel", RUN_ID, "--request-id", "c1").stdout == f"{RUN_ID}  cancel taken in as entry 4\n"
+@pytest.mark.parametrize(
+    ("policy", "signal", "name", "payload"),
+    [
+        ("terminate-existing", 'paid={"by": "card=1"}', "paid", b'{"by": "card=1"}'),
+        ("use-existing", "go", "go", b"null"),
+    ],
+)
+def test_start_sends_policy_and_signal(lantern: Command, policy: str, signal: str, name: str, payload: bytes):
+    assert lantern("runs", "start", "order", "--policy", policy, "--signal", signal).exit_code == 0
+    fields = sent(lantern, "start")[1]
+    assert (fields["policy"], fields["signal"], fields["signal_payload_json"]) == (policy, name, payload)
+
+
+@pytest.mark.parametrize("signal", ["=1", "paid={"])
+def test_start_refuses_a_signal_that_is_none(lantern: Command, signal: str):
+    result = lantern("runs", "start", "order", "--signal", signal)
+    assert result.exit_code == 2
+    assert "--signal" in result.stderr
+    assert lantern.client.calls == []
+
+
+@pytest.mark.parametrize(
+    ("taken", "said", "code"),
+    [
+        (
+            Taken(number=4, state="RUNNING", already_ended=False),
+            "cancel taken in as entry 4: it can no longer succeed",
+            0,
+        ),
+        (Taken(number=4, state="CANCELLED", already_ended=False), "cancelled", 0),
+        (Taken(number=0, state="SUCCEEDED", already_ended=True), "already SUCCEEDED", 2),
+        (Taken(number=0, state="FAILED", already_ended=True), "already FAILED", 2),
+        (Taken(number=0, state="CANCELLED", already_ended=True), "already CANCELLED", 0),
+    ],
+)
+def test_cancel_says_who_won(lantern: Command, taken: Taken, said: str, code: int):
+    lantern.client.taken = taken
+    result = lantern("runs", "cancel", RUN_ID, "--request-id", "c1")
+    assert (result.stdout, result.exit_code) == (f"{RUN_ID}  {said}\n", code)
     assert sent(lantern, "cancel") == (RUN_ID, {"request_id": "c1"})
+    value = json.loads(lantern("runs", "cancel", RUN_ID, "--json").stdout)
+    assert value.pop("alreadyEnded", False) is taken.already_ended
+    assert value == {"runId": RUN_ID, "number": taken.number, "state": taken.state}
+
+
+@pytest.mark.parametrize(
+    ("command", "state", "said"),
+    [
+        ("pause", "WAITING", "paused"),
+        ("pause", "RUNNING", "pauses once its steps have ended"),
+        ("resume", "QUEUED", "resumed: QUEUED"),
+    ],
+)
+def test_pause_and_resume_say_where_the_run_stands(lantern: Command, command: str, state: str, said: str):
+    lantern.client.taken = Taken(number=2, state=state, already_ended=False)
+    assert lantern("runs", command, RUN_ID, "--request-id", "p1").stdout == f"{RUN_ID}  {said}\n"
+    assert sent(lantern, command) == (RUN_ID, {"request_id": "p1"})
+    value = json.loads(lantern("runs", command, RUN_ID, "--json").stdout)
+    assert value == {"runId": RUN_ID, "number": 2, "state": state}
+
+
+def test_signal_says_what_was_taken_in(lantern: Command):
     result = lantern("runs", "signal", RUN_ID, "address", "--payload", '{"street":"x"}', "--json")
     assert json.loads(result.stdout) == {"runId": RUN_ID, "number": 3}
     assert sent(lantern, "signal") == (RUN_ID, "address", {"payload_json": b'{"street":"x"}', "request_id": None})

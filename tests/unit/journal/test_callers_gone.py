@@ -65,7 +65,7 @@ class Held(FakeStore):
         self.gate = Gate()
         self.created = True
         self.state = RunState.QUEUED
-        self.sent = SentEntry(number=1, repeated=False)
+        self.sent = SentEntry(number=1, state=RunState.WAITING, repeated=False)
         self.closed: list[tuple[str, int]] = []
         self.close_answer: int | None = 1
         self.close_error: Exception | None = None
@@ -161,7 +161,7 @@ async def test_a_start_that_finds_its_run_announces_it_where_it_is_queued(
 
 
 async def test_a_send_wakes_without_its_caller(world: World) -> None:
-    world.store.sent = SentEntry(number=1, repeated=False, woken=True)
+    world.store.sent = SentEntry(number=1, state=RunState.WAITING, repeated=False, woken=True)
     await world.cancelled_at_commit(world.send())
     assert causes(world.hub) == {announcements.WOKEN}
 
@@ -171,13 +171,18 @@ async def test_a_send_is_pushed_to_the_driver_without_its_caller(world: World) -
     world.store.gate.open()
     await world.attach()
     world.store.gate = gate
-    world.store.sent = SentEntry(number=1, repeated=False, driver="w")
+    world.store.sent = SentEntry(number=1, state=RunState.WAITING, repeated=False, driver="w")
     await world.cancelled_at_commit(world.send())
     assert world.pushed == [RUN]
 
 
 @pytest.mark.parametrize(
-    "sent", [SentEntry(number=1, repeated=False, ended=True), SentEntry(number=1, repeated=True)], ids=["end", "repeat"]
+    "sent",
+    [
+        SentEntry(number=1, state=RunState.WAITING, repeated=False, ended=True),
+        SentEntry(number=1, state=RunState.WAITING, repeated=True),
+    ],
+    ids=["end", "repeat"],
 )
 async def test_followers_hear_of_a_run_that_a_cancel_may_have_ended(world: World, sent: SentEntry) -> None:
     world.store.sent = sent
@@ -187,7 +192,7 @@ async def test_followers_hear_of_a_run_that_a_cancel_may_have_ended(world: World
 
 
 async def test_a_repeated_send_announces_what_the_first_may_not_have(world: World) -> None:
-    world.store.sent = SentEntry(number=1, repeated=True)
+    world.store.sent = SentEntry(number=1, state=RunState.WAITING, repeated=True)
     world.store.gate.open()
     await world.send()
     assert causes(world.hub) == {announcements.WOKEN}
@@ -272,6 +277,7 @@ async def test_starts_go_on_after_a_store_that_answers_nonsense() -> None:
         traceparent="",
         target=None,
         salts=(b"", b""),
+        end_salt=b"",
     )
     with pytest.raises(LanternError) as caught:
         await asyncio.wait_for(starter.start(new), 1)

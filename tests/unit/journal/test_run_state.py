@@ -5,11 +5,12 @@ Method: tables over the pure functions.
 
 import pytest
 
-from lantern_journal.domain import leases, run_state
+from lantern_journal.domain import approvals, leases, run_state
 from lantern_journal.domain.leases import AgentOffer, Limits, Lock, Session
 from lantern_journal.domain.run_state import FINAL, TRANSITIONS, RunGate, RunState
-from lantern_kernel import kinds, reasons
+from lantern_kernel import kinds, payloads, reasons
 from lantern_kernel.event import NewEvent
+from lantern_kernel.payloads import ApprovalFacts, ParkFacts
 
 LIMITS = Limits(lease_us=100, grant_us=10, silence_us=50)
 
@@ -78,36 +79,92 @@ def test_errors_are_kept() -> None:
     assert (facts.code, facts.message, facts.step_id, facts.details) == ("STEP_FAILED", "no", "a", {"k": "v"})
 
 
+WAITS = ["approval", "signal", "timer", "child", "operator", "code_fix", "capacity", "budget", "paused"]
+OF_THE_PROGRAM = {"approval", "signal", "timer", "child", "operator"}
+
+
+@pytest.mark.parametrize("on", WAITS)
 @pytest.mark.parametrize(
-    ("kind", "on", "woken"),
+    ("kind", "name", "signals", "woken"),
     [
-        ("signal", "signal", True),
-        ("signal", "approval", True),
-        ("signal", "operator", True),
-        ("signal", "timer", False),
-        ("signal", "capacity", False),
-        ("cancel", "timer", True),
-        ("cancel", "code_fix", True),
+        ("cancel", "", (), set(WAITS)),
+        ("cancel", "", ("paid",), set(WAITS)),
+        ("signal", "paid", (), {"signal"}),
+        ("signal", "paid", ("other", "paid"), OF_THE_PROGRAM),
+        ("signal", "paid", ("other",), set[str]()),
+        ("signal", "pai", ("paid",), set[str]()),
+        ("decision", "ask", (), OF_THE_PROGRAM),
+        ("child", "", (), OF_THE_PROGRAM),
+        ("resume", "", (), {"paused", "operator", "code_fix", "budget"}),
+        ("pause", "", (), set[str]()),
+        ("delegation", "ask", (), set[str]()),
     ],
 )
-def test_waking(kind: str, on: str, woken: bool) -> None:
-    assert run_state.wakes(kind, on) is woken
+def test_waking(on: str, kind: str, name: str, signals: tuple[str, ...], woken: set[str]) -> None:
+    assert run_state.wakes(kind, name, on, signals) is (on in woken)
+
+
+def test_every_wait_can_be_waked_by_somebody() -> None:
+    """By an entry, its due time, a settlement or a worker: whatever a run may be parked on is in the table (S3)."""
+    assert set(WAITS) == payloads.WAITING_ON
+    documented = {row.split("|")[1].strip() for row in (run_state.__doc__ or "").splitlines() if row.startswith("| ")}
+    assert documented - {"waits on"} == set(WAITS)
+    by_others = {"timer", "capacity"}
+    for on in set(WAITS) - by_others:
+        assert any(run_state.wakes(kind, "s", on, ("s",)) for kind in ("signal", "decision", "child", "resume")), on
 
 
 @pytest.mark.parametrize(
-    ("state", "on", "epoch", "ends"),
+    ("state", "on", "epoch", "nothing", "ends"),
     [
-        (RunState.QUEUED, "", 0, True),
-        (RunState.QUEUED, "", 1, False),
-        (RunState.RUNNING, "", 1, False),
-        (RunState.WAITING, "capacity", 0, True),
-        (RunState.WAITING, "capacity", 2, False),
-        (RunState.WAITING, "code_fix", 2, True),
-        (RunState.WAITING, "signal", 2, False),
+        (RunState.QUEUED, "", 0, False, True),
+        (RunState.QUEUED, "", 1, False, False),
+        (RunState.QUEUED, "", 1, True, True),
+        (RunState.RUNNING, "", 1, False, False),
+        (RunState.RUNNING, "", 1, True, False),
+        (RunState.WAITING, "capacity", 0, False, True),
+        (RunState.WAITING, "capacity", 2, False, False),
+        (RunState.WAITING, "code_fix", 2, False, True),
+        (RunState.WAITING, "signal", 2, False, False),
+        (RunState.WAITING, "signal", 2, True, True),
+        (RunState.WAITING, "paused", 2, True, True),
+        (RunState.WAITING, "paused", 2, False, False),
     ],
 )
-def test_a_cancel_ends_at_once_what_has_nothing_to_compensate(state: RunState, on: str, epoch: int, ends: bool) -> None:
-    assert run_state.ends_at_once(state, on, epoch) is ends
+def test_a_cancel_ends_at_once_what_has_nothing_to_compensate(
+    state: RunState, on: str, epoch: int, nothing: bool, ends: bool
+) -> None:
+    assert run_state.ends_at_once(state, on, epoch, nothing_to_compensate=nothing) is ends
+
+
+def test_a_park_says_all_that_waking_and_cancelling_need() -> None:
+    facts = ParkFacts(
+        waiting_on="paused",
+        due_us=7,
+        signals=("a", "b/c"),
+        nothing_to_compensate=True,
+        before=ParkFacts(waiting_on="timer", due_us=9),
+    )
+    assert ParkFacts.unpack(facts.pack()) == facts
+    change = run_state.change_of("run", 10, [event(kinds.RUN_PARKED, facts.pack())], 0, 99)
+    assert change is not None
+    assert (change.due_us, change.signals, change.nothing_to_compensate) == (7, ("a", "b/c"), True)
+
+
+def test_changes_name_the_approvals_that_are_asked_for() -> None:
+    asked = ApprovalFacts(approval_id="ask[2]#3", assignee="ann", title="Ship?", expires_us=5)
+    change = run_state.change_of(
+        "run", 10, [event("step_started"), event(kinds.APPROVAL_REQUESTED, asked.pack(b"1"))], 0, 99
+    )
+    assert change is not None
+    (request,) = change.approvals
+    assert (request.approval_id, request.seq, request.assignee) == ("ask[2]#3", 11, "ann")
+    assert (request.title, request.expires_us) == ("Ship?", 5)
+    assert approvals.repeated("run", change.approvals, ()) is None
+    for requests, before in (((request,), {("run", "ask[2]#3")}), ((request, request), set[tuple[str, str]]())):
+        error = approvals.repeated("run", requests, before)
+        assert error is not None
+        assert error.reason == reasons.INVALID_FIELD
 
 
 def session(seen_us: int = 100, *, closed: bool = False, draining: bool = False, number: int = 1) -> Session:

@@ -1,11 +1,12 @@
-"""Runs and events as JSON for programs: what `--json` prints. Names as in the API, times RFC 3339 in UTC."""
+"""Runs, approvals and events as JSON for programs: what `--json` prints. Names as in the API, times RFC 3339 in UTC."""
 
 import base64
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lantern.client.run import Run
+from lantern.client.approval import Approval
+from lantern.client.run import Run, Taken
 from lantern_kernel import payloads
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event
@@ -39,6 +40,38 @@ def run_value(run: Run) -> dict[str, Any]:
         value["result"] = _data(run.result)
     if run.error is not None:
         value["error"] = run.error.to_facts()
+    return value
+
+
+def taken_value(run_id: str, taken: Taken) -> dict[str, Any]:
+    """What became of something that was said to a run."""
+    value: dict[str, Any] = {"runId": run_id, "number": taken.number, "state": taken.state}
+    if taken.already_ended:
+        value["alreadyEnded"] = True
+    return value
+
+
+def approval_value(approval: Approval) -> dict[str, Any]:
+    """An approval; what it does not have is left out."""
+    value: dict[str, Any] = {
+        "runId": approval.run_id,
+        "approvalId": approval.approval_id,
+        "tenantId": approval.tenant_id,
+        "agentName": approval.agent_name,
+        "workflowId": approval.workflow_id,
+        "stepId": approval.step_id,
+        "state": approval.state,
+        "assignee": approval.assignee,
+        "title": approval.title,
+        "requestTime": time_text(approval.request_us),
+    }
+    if approval.expire_us is not None:
+        value["expireTime"] = time_text(approval.expire_us)
+    if approval.decide_us is not None:
+        value["decideTime"] = time_text(approval.decide_us)
+        value["decidedBy"] = approval.decided_by
+    if approval.comment:
+        value["comment"] = _data(approval.comment)
     return value
 
 

@@ -1,4 +1,4 @@
-"""`lantern runs`: start, list, show, watch, cancel, signal and settle runs."""
+"""`lantern runs`: start, list, show, watch, cancel, signal, pause, resume and settle runs."""
 
 import asyncio
 import os
@@ -16,19 +16,19 @@ from lantern.cli.claims import chosen_key, open_claims, settle_command
 from lantern.cli.console import make_console, print_line
 from lantern.cli.event_line import event_line
 from lantern.cli.faults import reported
-from lantern.cli.run_json import dump, event_value, run_value
+from lantern.cli.run_json import dump, event_value, run_value, taken_value
 from lantern.cli.run_lookup import find_run_id
 from lantern.cli.run_table import run_table
 from lantern.cli.waterfall import build
 from lantern.client.client import PATIENCE_S, WORKFLOW_ID_POLICIES, Client
-from lantern.client.run import STATES, Run
+from lantern.client.run import STATES, Run, Taken
 from lantern_kernel import json_bytes
 from lantern_kernel.bounds import PAGE_ROWS_MAX
 from lantern_kernel.errors import InvalidField, LanternError
 
 LIMIT_MAX = 100_000
 
-app = typer.Typer(no_args_is_help=True, help="Start, list, show, watch, cancel, signal and settle runs.")
+app = typer.Typer(no_args_is_help=True, help="Start, list, show, watch, cancel, signal, pause, resume and settle runs.")
 
 T = TypeVar("T")
 
@@ -49,7 +49,9 @@ def connect(folder: Path | None) -> Client:
     return Client(found.journal, found.executors)
 
 
-def _with_client(folder: Path | None, use: Callable[[Client], Awaitable[T]]) -> T:
+def with_client(folder: Path | None, use: Callable[[Client], Awaitable[T]]) -> T:
+    """What a use of a client comes to."""
+
     async def run() -> T:
         async with connect(folder) as client:
             return await use(client)
@@ -85,8 +87,16 @@ def start(
     input_text: Annotated[str, typer.Option("--input", help="JSON, @file, or - for standard input.")] = "null",
     workflow_id: Annotated[str, typer.Option(help="Your own name for this work.")] = "",
     policy: Annotated[
-        str, typer.Option("--workflow-id-policy", help=f"Where that name is taken: {', '.join(WORKFLOW_ID_POLICIES)}.")
+        str, typer.Option("--policy", help=f"Where that name is taken: {', '.join(WORKFLOW_ID_POLICIES)}.")
     ] = "allow-after-close",
+    with_signal: Annotated[
+        str,
+        typer.Option(
+            "--signal",
+            metavar="NAME[=JSON]",
+            help="A signal that goes with the start, to the run that is made or, with use-existing, found.",
+        ),
+    ] = "",
     request_id: RequestOption = "",
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow the run to its end; the exit code says how it ended.")
@@ -96,13 +106,19 @@ def start(
 ) -> None:
     """Start a run."""
     body = read_json("--input", input_text)
+    name, _, said = with_signal.partition("=")
+    if with_signal and not name:
+        raise InvalidField("--signal", "has no name: NAME or NAME=JSON")
+    payload = read_json("--signal", said or "null")
 
     async def use(client: Client) -> int:
         run = await client.start(
             agent,
             input_json=body,
             workflow_id=workflow_id,
-            workflow_id_policy=policy,
+            policy=policy,
+            signal=name,
+            signal_payload_json=payload,
             request_id=request_id or None,
         )
         if not wait:
@@ -115,7 +131,7 @@ def start(
         _print_started(run, as_json)
         return await _watch(client, run.run_id, as_json)
 
-    raise typer.Exit(_with_client(folder, use))
+    raise typer.Exit(with_client(folder, use))
 
 
 def _print_started(run: Run, as_json: bool) -> None:
@@ -163,7 +179,7 @@ def list_(
             if not token or len(runs) >= limit:
                 return runs[:limit]
 
-    runs = _with_client(folder, use)
+    runs = with_client(folder, use)
     if as_json:
         print_line(dump({"runs": [run_value(run) for run in runs]}))
     elif not runs:
@@ -198,7 +214,7 @@ def show(run: RunArgument, folder: DirOption = None, as_json: JsonOption = False
                 console.print(draw.settle_hint(step_id, key, settle_command(run_id, key, folder)), soft_wrap=True)
         return _exit_code_of(found)
 
-    raise typer.Exit(_with_client(folder, use))
+    raise typer.Exit(with_client(folder, use))
 
 
 @app.command()
@@ -209,7 +225,7 @@ def watch(run: RunArgument, folder: DirOption = None, as_json: JsonOption = Fals
     async def use(client: Client) -> int:
         return await _watch(client, await find_run_id(client, run), as_json)
 
-    raise typer.Exit(_with_client(folder, use))
+    raise typer.Exit(with_client(folder, use))
 
 
 def _say_away(error: LanternError) -> None:
@@ -238,13 +254,55 @@ async def _watch(client: Client, run_id: str, as_json: bool) -> int:
 def cancel(
     run: RunArgument, request_id: RequestOption = "", folder: DirOption = None, as_json: JsonOption = False
 ) -> None:
-    """Ask a run to end."""
+    """Ask a run to end; the exit code is 2 where it had ended otherwise before."""
+
+    async def use(client: Client) -> int:
+        run_id = await find_run_id(client, run)
+        taken = await client.cancel(run_id, request_id=request_id or None)
+        if as_json:
+            print_line(dump(taken_value(run_id, taken)))
+        elif taken.already_ended:
+            print_line(f"{run_id}  already {taken.state}")
+        elif taken.state == "CANCELLED":
+            print_line(f"{run_id}  cancelled")
+        else:
+            print_line(f"{run_id}  cancel taken in as entry {taken.number}: it can no longer succeed")
+        lost = taken.already_ended and taken.state != "CANCELLED"
+        return exit_codes.REFUSED if lost else exit_codes.OK
+
+    raise typer.Exit(with_client(folder, use))
+
+
+@app.command()
+@reported
+def pause(
+    run: RunArgument, request_id: RequestOption = "", folder: DirOption = None, as_json: JsonOption = False
+) -> None:
+    """Hold a run: steps in flight end, no further one begins, timers wait until it is resumed."""
 
     async def use(client: Client) -> None:
         run_id = await find_run_id(client, run)
-        _print_sent(run_id, "cancel", await client.cancel(run_id, request_id=request_id or None), as_json)
+        taken = await client.pause(run_id, request_id=request_id or None)
+        _print_held(
+            run_id, taken, "paused" if taken.state == "WAITING" else "pauses once its steps have ended", as_json
+        )
 
-    _with_client(folder, use)
+    with_client(folder, use)
+
+
+@app.command()
+@reported
+def resume(
+    run: RunArgument, request_id: RequestOption = "", folder: DirOption = None, as_json: JsonOption = False
+) -> None:
+    """Let a paused run go on, or one that waits on operator, code_fix or budget try again."""
+
+    async def use(client: Client) -> None:
+        run_id = await find_run_id(client, run)
+        taken = await client.resume(run_id, request_id=request_id or None)
+        _print_held(run_id, taken, f"resumed: {taken.state}", as_json)
+
+    with_client(folder, use)
 
 
 @app.command()
@@ -265,7 +323,7 @@ def signal(
         number = await client.signal(run_id, name, payload_json=body, request_id=request_id or None)
         _print_sent(run_id, f"signal {name}", number, as_json)
 
-    _with_client(folder, use)
+    with_client(folder, use)
 
 
 @app.command()
@@ -296,7 +354,11 @@ def settle(
         value = {"runId": run_id, "key": settled, "state": word.upper()}
         print_line(dump(value) if as_json else f"{run_id}  {settled} settled as {word}")
 
-    _with_client(folder, use)
+    with_client(folder, use)
+
+
+def _print_held(run_id: str, taken: Taken, what: str, as_json: bool) -> None:
+    print_line(dump(taken_value(run_id, taken)) if as_json else f"{run_id}  {what}")
 
 
 def _print_sent(run_id: str, what: str, number: int, as_json: bool) -> None:

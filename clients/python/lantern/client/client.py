@@ -12,12 +12,24 @@ import grpc
 
 from lantern.api.executor.v1 import executor_service_pb2 as executor_pb
 from lantern.api.executor.v1 import executor_service_pb2_grpc as executor_grpc
+from lantern.api.journal.v1 import approval_service_pb2 as approval_pb
+from lantern.api.journal.v1 import approval_service_pb2_grpc as approval_grpc
 from lantern.api.journal.v1 import journal_service_pb2 as pb
 from lantern.api.journal.v1 import journal_service_pb2_grpc as pb_grpc
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
 from lantern.api.journal.v1 import worker_service_pb2_grpc as worker_grpc
+from lantern.client.approval import Approval, ApprovalPage, Decision, approval_from_wire, approval_state_to_wire
 from lantern.client.errors import UNREACHED, to_error
-from lantern.client.run import Run, RunFailed, RunPage, event_from_wire, run_from_wire, state_to_wire
+from lantern.client.run import (
+    Run,
+    RunFailed,
+    RunPage,
+    Taken,
+    event_from_wire,
+    run_from_wire,
+    state_to_wire,
+    taken_from_wire,
+)
 from lantern_kernel import json_bytes, kinds, reasons
 from lantern_kernel.bounds import MESSAGE_RECEIVE_BYTES_MAX
 from lantern_kernel.errors import InvalidField, LanternError
@@ -40,7 +52,7 @@ RECONNECT_S_MIN, RECONNECT_S_MAX = 0.05, 1.0
 OPERATOR = "operator"
 """Who settles a delivery where nobody else is named."""
 
-WORKFLOW_ID_POLICIES = ("reject", "use-existing", "allow-after-close")
+WORKFLOW_ID_POLICIES = ("reject", "use-existing", "allow-after-close", "terminate-existing")
 
 _OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 60_000),
@@ -108,7 +120,10 @@ class Client:
         *,
         input_json: bytes | None = None,
         workflow_id: str = "",
-        workflow_id_policy: str = "allow-after-close",
+        policy: str = "allow-after-close",
+        signal: str = "",
+        signal_payload: Any = None,
+        signal_payload_json: bytes | None = None,
         request_id: str | None = None,
     ) -> Run:
         """Starts a run and returns it; it goes on by itself.
@@ -118,18 +133,26 @@ class Client:
             input: What JSON can say.
             input_json: The input as JSON bytes instead, kept exactly.
             workflow_id: Your own name for this work, unique among the open runs of the tenant.
-            workflow_id_policy: Where that name is taken: reject, use-existing or allow-after-close.
+            policy: Where that name is taken: reject, use-existing, allow-after-close, or terminate-existing (the open
+                run ends at once, as CANCELLED).
+            signal: The name of a signal that goes with the start, to the run that is made or, with use-existing, found;
+                both or neither happen. None where empty.
+            signal_payload: What that signal says, what JSON can say.
+            signal_payload_json: The same as JSON bytes instead, kept exactly.
             request_id: Names this request: the same id with the same content is the same run. A new one where None.
         """
-        body = json_bytes.encode(input, "input") if input_json is None else json_bytes.check(input_json, "input")
+        body = _json_of("input", input, input_json)
         fields: dict[str, Any] = {
             "request_id": request_id or new_request_id(),
             "tenant_id": self._tenant_id,
             "agent_name": agent,
             "input": body,
             "workflow_id": workflow_id,
-            "workflow_id_policy": _policy(workflow_id_policy),
+            "workflow_id_policy": _policy(policy),
         }
+        if signal:
+            said = _json_of("signal_payload", signal_payload, signal_payload_json)
+            fields["signal"] = pb.StartSignal(name=signal, payload=said)
         for address in self._executors_in_turn():
             stub = executor_grpc.ExecutorServiceStub(self._channel(address))
             try:
@@ -247,14 +270,112 @@ class Client:
         request_id: str | None = None,
     ) -> int:
         """Sends a signal to a run; returns its number in the run's inbox. RUN_CLOSED where the run has ended."""
-        body = (
-            json_bytes.encode(payload, "payload") if payload_json is None else json_bytes.check(payload_json, "payload")
-        )
-        return await self._send(run_id, "signal", name, body, request_id)
+        body = _json_of("payload", payload, payload_json)
+        return (await self._send(run_id, "signal", name, body, request_id)).number
 
-    async def cancel(self, run_id: str, *, request_id: str | None = None) -> int:
-        """Asks a run to end; returns the number of that in its inbox. RUN_CLOSED where the run has ended."""
+    async def cancel(self, run_id: str, *, request_id: str | None = None) -> Taken:
+        """Asks a run to end, and says who won where it was about to end anyway.
+
+        A run that nobody drives and that has nothing to compensate is CANCELLED at once. One that is driven ends soon;
+        from now on it can no longer succeed. Where it had ended before, `already_ended` is True and `state` says how.
+        """
         return await self._send(run_id, "cancel", "", b"", request_id)
+
+    async def pause(self, run_id: str, *, request_id: str | None = None) -> Taken:
+        """Holds a run: steps in flight end, no further one begins, timers wait. RUN_CLOSED where the run has ended."""
+        return await self._send(run_id, "pause", "", b"", request_id)
+
+    async def resume(self, run_id: str, *, request_id: str | None = None) -> Taken:
+        """Lets a paused run go on, and one that waits on operator, code_fix or budget try again. RUN_CLOSED."""
+        return await self._send(run_id, "resume", "", b"", request_id)
+
+    async def approvals(
+        self,
+        *,
+        states: Sequence[str] = ("PENDING",),
+        assignee: str = "",
+        run_id: str = "",
+        page_size: int = 100,
+        page_token: str = "",
+    ) -> ApprovalPage:
+        """A page of approvals, oldest first, without comments.
+
+        Args:
+            states: Only approvals in these (lantern.client.approval.STATES); empty is all.
+            assignee: Only those of this assignee; empty is all.
+            run_id: Only those of this run; empty is all.
+            page_size: At most this many, up to 1,000.
+            page_token: Of the previous page; empty starts.
+        """
+        request = approval_pb.ListApprovalsRequest(
+            page_size=page_size,
+            page_token=page_token,
+            tenant_id=self._tenant_id,
+            states=[approval_state_to_wire(state) for state in states],
+            assignee=assignee,
+            run_id=run_id,
+        )
+        page = await self._call(self._approvals.ListApprovals, request)
+        found = tuple(approval_from_wire(approval) for approval in page.approvals)
+        return ApprovalPage(approvals=found, next_page_token=page.next_page_token)
+
+    async def approve(self, run_id: str, approval_id: str, by: str, **said: Any) -> Decision:
+        """Approves; see `decide`."""
+        return await self.decide(run_id, approval_id, by, approve=True, **said)
+
+    async def deny(self, run_id: str, approval_id: str, by: str, **said: Any) -> Decision:
+        """Denies; see `decide`."""
+        return await self.decide(run_id, approval_id, by, approve=False, **said)
+
+    async def decide(
+        self,
+        run_id: str,
+        approval_id: str,
+        by: str,
+        *,
+        approve: bool,
+        comment: Any = None,
+        comment_json: bytes | None = None,
+        request_id: str | None = None,
+    ) -> Decision:
+        """Decides what a run asks for. The first decision wins.
+
+        The same one again gets the recorded one, `already_decided`; another one raises APPROVAL_DECIDED, also where the
+        approval has expired. RUN_CLOSED where the run ended before anybody decided.
+
+        Args:
+            run_id: The run.
+            approval_id: Which approval of it.
+            by: Who decides.
+            approve: Yes or no.
+            comment: What they have to say, what JSON can say.
+            comment_json: The same as JSON bytes instead, kept exactly.
+            request_id: Names this request; a new one where None.
+        """
+        said = b"" if comment is None and comment_json is None else _json_of("comment", comment, comment_json)
+        request = approval_pb.DecideApprovalRequest(
+            request_id=request_id or new_request_id(),
+            run_id=run_id,
+            approval_id=approval_id,
+            decision=approval_state_to_wire("APPROVED" if approve else "DENIED"),
+            decided_by=by,
+            comment=said,
+        )
+        decided = await self._call(self._approvals.DecideApproval, request)
+        return Decision(approval=approval_from_wire(decided.approval), already_decided=decided.already_decided)
+
+    async def delegate(
+        self, run_id: str, approval_id: str, assignee: str, by: str, *, request_id: str | None = None
+    ) -> Approval:
+        """Gives an approval into somebody else's inbox; APPROVAL_DECIDED where it is decided."""
+        request = approval_pb.DelegateApprovalRequest(
+            request_id=request_id or new_request_id(),
+            run_id=run_id,
+            approval_id=approval_id,
+            assignee=assignee,
+            delegated_by=by,
+        )
+        return approval_from_wire((await self._call(self._approvals.DelegateApproval, request)).approval)
 
     async def settle(
         self,
@@ -278,7 +399,7 @@ class Client:
             result_json: The same as JSON bytes instead, kept exactly.
             operator: Who says so.
         """
-        body = json_bytes.encode(result, "result") if result_json is None else json_bytes.check(result_json, "result")
+        body = _json_of("result", result, result_json)
         state = worker_pb.SideEffect.STATE_DELIVERED if delivered else worker_pb.SideEffect.STATE_REFUSED
         request = worker_pb.SettleSideEffectRequest(
             key=key, state=state, result=body, run_id=run_id, worker_id=operator
@@ -286,11 +407,11 @@ class Client:
         stub = worker_grpc.JournalWorkerServiceStub(self._channel(self._journal_address))
         await self._call(stub.SettleSideEffect, request)
 
-    async def _send(self, run_id: str, kind: str, name: str, payload: bytes, request_id: str | None) -> int:
+    async def _send(self, run_id: str, kind: str, name: str, payload: bytes, request_id: str | None) -> Taken:
         request = pb.SendToRunRequest(
             request_id=request_id or new_request_id(), run_id=run_id, kind=kind, name=name, payload=payload
         )
-        return (await self._call(self._journal.SendToRun, request)).number
+        return taken_from_wire(await self._call(self._journal.SendToRun, request))
 
     async def _call(self, method: Callable[..., Awaitable[T]], request: object, address: str = "") -> T:
         """One unary call, to the journal where no address is given."""
@@ -317,6 +438,10 @@ class Client:
     def _journal(self) -> "pb_grpc.JournalServiceAsyncStub":
         return pb_grpc.JournalServiceStub(self._channel(self._journal_address))
 
+    @property
+    def _approvals(self) -> "approval_grpc.JournalApprovalServiceAsyncStub":
+        return approval_grpc.JournalApprovalServiceStub(self._channel(self._journal_address))
+
     def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:
             self._channels[address] = grpc.aio.insecure_channel(address, options=_OPTIONS)
@@ -331,8 +456,13 @@ class Client:
         return self._executor_addresses[first:] + self._executor_addresses[:first]
 
 
+def _json_of(field: str, value: Any, raw: bytes | None) -> bytes:
+    """A value as JSON bytes, or the bytes that stand for it."""
+    return json_bytes.encode(value, field) if raw is None else json_bytes.check(raw, field)
+
+
 def _policy(name: str) -> pb.CreateRunRequest.WorkflowIdPolicy.ValueType:
     if name not in WORKFLOW_ID_POLICIES:
-        raise InvalidField("workflow_id_policy", f"{name!r} must be one of {', '.join(WORKFLOW_ID_POLICIES)}")
+        raise InvalidField("policy", f"{name!r} must be one of {', '.join(WORKFLOW_ID_POLICIES)}")
     wire_name = "WORKFLOW_ID_POLICY_" + name.upper().replace("-", "_")
     return pb.CreateRunRequest.WorkflowIdPolicy.Value(wire_name)

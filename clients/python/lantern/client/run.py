@@ -6,6 +6,7 @@ from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import run_pb2 as pb
 from lantern_kernel.errors import InvalidField
 from lantern_kernel.event import Event
@@ -77,6 +78,18 @@ class RunPage:
     next_page_token: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Taken:
+    """What became of something that was said to a run."""
+
+    # The number of its entry in the run's inbox; 0 where `already_ended`.
+    number: int
+    # Where the run stands after it: one of STATES.
+    state: str
+    # For a cancel: the run had ended before, as `state` says.
+    already_ended: bool
+
+
 class RunFailed(Exception):
     """A run ended without a result: FAILED or CANCELLED.
 
@@ -113,6 +126,15 @@ def run_from_wire(message: pb.Run) -> Run:
         error=_error_from_wire(message) if message.HasField("error") else None,
         traceparent=message.traceparent,
         epoch=message.epoch,
+    )
+
+
+def taken_from_wire(message: journal_pb.SendToRunResponse) -> Taken:
+    """What became of an entry, from its message."""
+    return Taken(
+        number=message.number,
+        state=pb.Run.State.Name(message.run_state).removeprefix(_STATE_PREFIX),
+        already_ended=message.already_ended,
     )
 
 

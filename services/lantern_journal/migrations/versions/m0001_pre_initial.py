@@ -13,6 +13,7 @@ _ID = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 def upgrade() -> None:
     _agents()
     _feed()
+    _approvals()
     _journal_events()
     _journal_blobs()
     _journal_marks()
@@ -21,11 +22,13 @@ def upgrade() -> None:
     _runs()
     _runs_indexes()
     _side_effect_receipts()
+    _start_requests()
     _worker_sessions()
 
 
 def downgrade() -> None:
     op.drop_table("worker_sessions")
+    op.drop_table("start_requests")
     op.drop_table("side_effect_receipts")
     op.drop_table("runs")
     op.drop_table("run_locks")
@@ -38,6 +41,7 @@ def downgrade() -> None:
     op.drop_table("journal_feed")
     op.drop_table("journal_events")
     op.drop_table("feed_consumers")
+    op.drop_table("approvals")
     op.drop_table("agents")
 
 
@@ -73,6 +77,49 @@ def _feed() -> None:
         sa.Column("updated_us", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("name"),
     )
+
+
+def _approvals() -> None:
+    op.create_table(
+        "approvals",
+        sa.Column("run_id", _ID, nullable=False),
+        sa.Column("approval_id", sa.Text(), nullable=False),
+        sa.Column("tenant_id", sa.Text(), nullable=False),
+        sa.Column("agent_name", sa.Text(), nullable=False),
+        sa.Column("workflow_id", sa.Text(), nullable=False),
+        sa.Column("step_id", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("assignee", sa.Text(), nullable=False),
+        sa.Column("title", sa.Text(), nullable=False),
+        sa.Column("requested_us", sa.BigInteger(), nullable=False),
+        sa.Column("requested_seq", sa.BigInteger(), nullable=False),
+        sa.Column("expires_us", sa.BigInteger(), nullable=True),
+        sa.Column("decided_us", sa.BigInteger(), nullable=True),
+        sa.Column("decided_by", sa.Text(), nullable=False),
+        sa.Column("request_id", sa.Text(), nullable=False),
+        sa.Column("comment", sa.LargeBinary(), nullable=True),
+        sa.PrimaryKeyConstraint("run_id", "approval_id"),
+    )
+    op.create_index("approvals_listed", "approvals", ["tenant_id", "requested_us", "run_id"], unique=False)
+    for name, columns, condition in (
+        ("approvals_pending", ["run_id"], "state = 'PENDING'"),
+        ("approvals_expiring", ["expires_us"], "state = 'PENDING' AND expires_us IS NOT NULL"),
+        ("approvals_inbox", ["tenant_id", "requested_us", "run_id"], "state = 'PENDING'"),
+    ):
+        where = sa.text(condition)
+        op.create_index(name, "approvals", columns, unique=False, sqlite_where=where, postgresql_where=where)
+
+
+def _start_requests() -> None:
+    op.create_table(
+        "start_requests",
+        sa.Column("tenant_id", sa.Text(), nullable=False),
+        sa.Column("request_id", sa.Text(), nullable=False),
+        sa.Column("request_digest", sa.LargeBinary(), nullable=False),
+        sa.Column("run_id", _ID, nullable=False),
+        sa.PrimaryKeyConstraint("tenant_id", "request_id"),
+    )
+    op.create_index("start_requests_run", "start_requests", ["run_id"], unique=False)
 
 
 def _journal_events() -> None:
@@ -227,6 +274,8 @@ def _runs() -> None:
         sa.Column("cancel_seq", sa.BigInteger(), nullable=True),
         sa.Column("failed_digests", sa.Text(), nullable=False),
         sa.Column("drive_faults", sa.Integer(), nullable=False),
+        sa.Column("awaited_signals", sa.Text(), nullable=False),
+        sa.Column("nothing_to_compensate", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("run_id"),
     )
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from lantern.api.journal.v1 import run_pb2 as lantern_dot_api_dot_journal_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,lantern/api/journal/v1/journal_service.proto\x12\x16lantern.api.journal.v1\x1a lantern/api/journal/v1/run.proto\"\xf1\x03\n\x10\x43reateRunRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x12\n\nagent_name\x18\x03 \x01(\t\x12\r\n\x05input\x18\x04 \x01(\x0c\x12\x13\n\x0bworkflow_id\x18\x05 \x01(\t\x12U\n\x12workflow_id_policy\x18\x06 \x01(\x0e\x32\x39.lantern.api.journal.v1.CreateRunRequest.WorkflowIdPolicy\x12\x13\n\x0btraceparent\x18\x07 \x01(\t\x12\x39\n\x0clease_target\x18\x08 \x01(\x0b\x32#.lantern.api.journal.v1.LeaseTarget\x12\x30\n\ninput_blob\x18\x0c \x01(\x0b\x32\x1c.lantern.api.journal.v1.Blob\"\xa4\x01\n\x10WorkflowIdPolicy\x12\"\n\x1eWORKFLOW_ID_POLICY_UNSPECIFIED\x10\x00\x12\x1d\n\x19WORKFLOW_ID_POLICY_REJECT\x10\x01\x12#\n\x1fWORKFLOW_ID_POLICY_USE_EXISTING\x10\x02\x12(\n$WORKFLOW_ID_POLICY_ALLOW_AFTER_CLOSE\x10\x03\"8\n\x0bLeaseTarget\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x16\n\x0esession_number\x18\x02 \x01(\x03\"\x8c\x01\n\x11\x43reateRunResponse\x12(\n\x03run\x18\x01 \x01(\x0b\x32\x1b.lantern.api.journal.v1.Run\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12-\n\x06\x65vents\x18\x04 \x03(\x0b\x32\x1d.lantern.api.journal.v1.Event\"\x1f\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\":\n\x0eGetRunResponse\x12(\n\x03run\x18\x01 \x01(\x0b\x32\x1b.lantern.api.journal.v1.Run\"\xa7\x01\n\x0fListRunsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x11\n\ttenant_id\x18\x03 \x01(\t\x12\x31\n\x06states\x18\x04 \x03(\x0e\x32!.lantern.api.journal.v1.Run.State\x12\x13\n\x0bworkflow_id\x18\x05 \x01(\t\x12\x12\n\nagent_name\x18\x06 \x01(\t\"V\n\x10ListRunsResponse\x12)\n\x04runs\x18\x01 \x03(\x0b\x32\x1b.lantern.api.journal.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"]\n\x11ListEventsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x11\n\tafter_seq\x18\x04 \x01(\x03\"\\\n\x12ListEventsResponse\x12-\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.lantern.api.journal.v1.Event\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"8\n\x13\x46ollowEventsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x11\n\tafter_seq\x18\x02 \x01(\x03\"E\n\x14\x46ollowEventsResponse\x12-\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.lantern.api.journal.v1.Event\"\x97\x01\n\x10SendToRunRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x0f\n\x07payload\x18\x05 \x01(\x0c\x12\x32\n\x0cpayload_blob\x18\x08 \x01(\x0b\x32\x1c.lantern.api.journal.v1.Blob\"=\n\x11SendToRunResponse\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x18\n\x10repeated_request\x18\x02 \x01(\x08\"M\n\x11ListAgentsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x11\n\ttenant_id\x18\x03 \x01(\t\"L\n\x05\x41gent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x14\n\x0cprogram_kind\x18\x04 \x01(\t\"\\\n\x12ListAgentsResponse\x12-\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x1d.lantern.api.journal.v1.Agent\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xc3\x05\n\x0eJournalService\x12`\n\tCreateRun\x12(.lantern.api.journal.v1.CreateRunRequest\x1a).lantern.api.journal.v1.CreateRunResponse\x12W\n\x06GetRun\x12%.lantern.api.journal.v1.GetRunRequest\x1a&.lantern.api.journal.v1.GetRunResponse\x12]\n\x08ListRuns\x12\'.lantern.api.journal.v1.ListRunsRequest\x1a(.lantern.api.journal.v1.ListRunsResponse\x12\x63\n\nListEvents\x12).lantern.api.journal.v1.ListEventsRequest\x1a*.lantern.api.journal.v1.ListEventsResponse\x12k\n\x0c\x46ollowEvents\x12+.lantern.api.journal.v1.FollowEventsRequest\x1a,.lantern.api.journal.v1.FollowEventsResponse0\x01\x12`\n\tSendToRun\x12(.lantern.api.journal.v1.SendToRunRequest\x1a).lantern.api.journal.v1.SendToRunResponse\x12\x63\n\nListAgents\x12).lantern.api.journal.v1.ListAgentsRequest\x1a*.lantern.api.journal.v1.ListAgentsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,lantern/api/journal/v1/journal_service.proto\x12\x16lantern.api.journal.v1\x1a lantern/api/journal/v1/run.proto\"\xd1\x04\n\x10\x43reateRunRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x12\n\nagent_name\x18\x03 \x01(\t\x12\r\n\x05input\x18\x04 \x01(\x0c\x12\x13\n\x0bworkflow_id\x18\x05 \x01(\t\x12U\n\x12workflow_id_policy\x18\x06 \x01(\x0e\x32\x39.lantern.api.journal.v1.CreateRunRequest.WorkflowIdPolicy\x12\x13\n\x0btraceparent\x18\x07 \x01(\t\x12\x39\n\x0clease_target\x18\x08 \x01(\x0b\x32#.lantern.api.journal.v1.LeaseTarget\x12\x33\n\x06signal\x18\t \x01(\x0b\x32#.lantern.api.journal.v1.StartSignal\x12\x30\n\ninput_blob\x18\x0c \x01(\x0b\x32\x1c.lantern.api.journal.v1.Blob\"\xcf\x01\n\x10WorkflowIdPolicy\x12\"\n\x1eWORKFLOW_ID_POLICY_UNSPECIFIED\x10\x00\x12\x1d\n\x19WORKFLOW_ID_POLICY_REJECT\x10\x01\x12#\n\x1fWORKFLOW_ID_POLICY_USE_EXISTING\x10\x02\x12(\n$WORKFLOW_ID_POLICY_ALLOW_AFTER_CLOSE\x10\x03\x12)\n%WORKFLOW_ID_POLICY_TERMINATE_EXISTING\x10\x04\",\n\x0bStartSignal\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\"8\n\x0bLeaseTarget\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x16\n\x0esession_number\x18\x02 \x01(\x03\"\x8c\x01\n\x11\x43reateRunResponse\x12(\n\x03run\x18\x01 \x01(\x0b\x32\x1b.lantern.api.journal.v1.Run\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12-\n\x06\x65vents\x18\x04 \x03(\x0b\x32\x1d.lantern.api.journal.v1.Event\"\x1f\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\":\n\x0eGetRunResponse\x12(\n\x03run\x18\x01 \x01(\x0b\x32\x1b.lantern.api.journal.v1.Run\"\xa7\x01\n\x0fListRunsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x11\n\ttenant_id\x18\x03 \x01(\t\x12\x31\n\x06states\x18\x04 \x03(\x0e\x32!.lantern.api.journal.v1.Run.State\x12\x13\n\x0bworkflow_id\x18\x05 \x01(\t\x12\x12\n\nagent_name\x18\x06 \x01(\t\"V\n\x10ListRunsResponse\x12)\n\x04runs\x18\x01 \x03(\x0b\x32\x1b.lantern.api.journal.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"]\n\x11ListEventsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x11\n\tafter_seq\x18\x04 \x01(\x03\"\\\n\x12ListEventsResponse\x12-\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.lantern.api.journal.v1.Event\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"8\n\x13\x46ollowEventsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x11\n\tafter_seq\x18\x02 \x01(\x03\"E\n\x14\x46ollowEventsResponse\x12-\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.lantern.api.journal.v1.Event\"\x97\x01\n\x10SendToRunRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x0f\n\x07payload\x18\x05 \x01(\x0c\x12\x32\n\x0cpayload_blob\x18\x08 \x01(\x0b\x32\x1c.lantern.api.journal.v1.Blob\"\x8a\x01\n\x11SendToRunResponse\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x18\n\x10repeated_request\x18\x02 \x01(\x08\x12\x34\n\trun_state\x18\x03 \x01(\x0e\x32!.lantern.api.journal.v1.Run.State\x12\x15\n\ralready_ended\x18\x04 \x01(\x08\"M\n\x11ListAgentsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x11\n\ttenant_id\x18\x03 \x01(\t\"L\n\x05\x41gent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x14\n\x0cprogram_kind\x18\x04 \x01(\t\"\\\n\x12ListAgentsResponse\x12-\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x1d.lantern.api.journal.v1.Agent\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xc3\x05\n\x0eJournalService\x12`\n\tCreateRun\x12(.lantern.api.journal.v1.CreateRunRequest\x1a).lantern.api.journal.v1.CreateRunResponse\x12W\n\x06GetRun\x12%.lantern.api.journal.v1.GetRunRequest\x1a&.lantern.api.journal.v1.GetRunResponse\x12]\n\x08ListRuns\x12\'.lantern.api.journal.v1.ListRunsRequest\x1a(.lantern.api.journal.v1.ListRunsResponse\x12\x63\n\nListEvents\x12).lantern.api.journal.v1.ListEventsRequest\x1a*.lantern.api.journal.v1.ListEventsResponse\x12k\n\x0c\x46ollowEvents\x12+.lantern.api.journal.v1.FollowEventsRequest\x1a,.lantern.api.journal.v1.FollowEventsResponse0\x01\x12`\n\tSendToRun\x12(.lantern.api.journal.v1.SendToRunRequest\x1a).lantern.api.journal.v1.SendToRunResponse\x12\x63\n\nListAgents\x12).lantern.api.journal.v1.ListAgentsRequest\x1a*.lantern.api.journal.v1.ListAgentsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,39 +33,41 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lantern.api.journal.v1.jour
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CREATERUNREQUEST']._serialized_start=107
-  _globals['_CREATERUNREQUEST']._serialized_end=604
-  _globals['_CREATERUNREQUEST_WORKFLOWIDPOLICY']._serialized_start=440
-  _globals['_CREATERUNREQUEST_WORKFLOWIDPOLICY']._serialized_end=604
-  _globals['_LEASETARGET']._serialized_start=606
-  _globals['_LEASETARGET']._serialized_end=662
-  _globals['_CREATERUNRESPONSE']._serialized_start=665
-  _globals['_CREATERUNRESPONSE']._serialized_end=805
-  _globals['_GETRUNREQUEST']._serialized_start=807
-  _globals['_GETRUNREQUEST']._serialized_end=838
-  _globals['_GETRUNRESPONSE']._serialized_start=840
-  _globals['_GETRUNRESPONSE']._serialized_end=898
-  _globals['_LISTRUNSREQUEST']._serialized_start=901
-  _globals['_LISTRUNSREQUEST']._serialized_end=1068
-  _globals['_LISTRUNSRESPONSE']._serialized_start=1070
-  _globals['_LISTRUNSRESPONSE']._serialized_end=1156
-  _globals['_LISTEVENTSREQUEST']._serialized_start=1158
-  _globals['_LISTEVENTSREQUEST']._serialized_end=1251
-  _globals['_LISTEVENTSRESPONSE']._serialized_start=1253
-  _globals['_LISTEVENTSRESPONSE']._serialized_end=1345
-  _globals['_FOLLOWEVENTSREQUEST']._serialized_start=1347
-  _globals['_FOLLOWEVENTSREQUEST']._serialized_end=1403
-  _globals['_FOLLOWEVENTSRESPONSE']._serialized_start=1405
-  _globals['_FOLLOWEVENTSRESPONSE']._serialized_end=1474
-  _globals['_SENDTORUNREQUEST']._serialized_start=1477
-  _globals['_SENDTORUNREQUEST']._serialized_end=1628
-  _globals['_SENDTORUNRESPONSE']._serialized_start=1630
-  _globals['_SENDTORUNRESPONSE']._serialized_end=1691
-  _globals['_LISTAGENTSREQUEST']._serialized_start=1693
-  _globals['_LISTAGENTSREQUEST']._serialized_end=1770
-  _globals['_AGENT']._serialized_start=1772
-  _globals['_AGENT']._serialized_end=1848
-  _globals['_LISTAGENTSRESPONSE']._serialized_start=1850
-  _globals['_LISTAGENTSRESPONSE']._serialized_end=1942
-  _globals['_JOURNALSERVICE']._serialized_start=1945
-  _globals['_JOURNALSERVICE']._serialized_end=2652
+  _globals['_CREATERUNREQUEST']._serialized_end=700
+  _globals['_CREATERUNREQUEST_WORKFLOWIDPOLICY']._serialized_start=493
+  _globals['_CREATERUNREQUEST_WORKFLOWIDPOLICY']._serialized_end=700
+  _globals['_STARTSIGNAL']._serialized_start=702
+  _globals['_STARTSIGNAL']._serialized_end=746
+  _globals['_LEASETARGET']._serialized_start=748
+  _globals['_LEASETARGET']._serialized_end=804
+  _globals['_CREATERUNRESPONSE']._serialized_start=807
+  _globals['_CREATERUNRESPONSE']._serialized_end=947
+  _globals['_GETRUNREQUEST']._serialized_start=949
+  _globals['_GETRUNREQUEST']._serialized_end=980
+  _globals['_GETRUNRESPONSE']._serialized_start=982
+  _globals['_GETRUNRESPONSE']._serialized_end=1040
+  _globals['_LISTRUNSREQUEST']._serialized_start=1043
+  _globals['_LISTRUNSREQUEST']._serialized_end=1210
+  _globals['_LISTRUNSRESPONSE']._serialized_start=1212
+  _globals['_LISTRUNSRESPONSE']._serialized_end=1298
+  _globals['_LISTEVENTSREQUEST']._serialized_start=1300
+  _globals['_LISTEVENTSREQUEST']._serialized_end=1393
+  _globals['_LISTEVENTSRESPONSE']._serialized_start=1395
+  _globals['_LISTEVENTSRESPONSE']._serialized_end=1487
+  _globals['_FOLLOWEVENTSREQUEST']._serialized_start=1489
+  _globals['_FOLLOWEVENTSREQUEST']._serialized_end=1545
+  _globals['_FOLLOWEVENTSRESPONSE']._serialized_start=1547
+  _globals['_FOLLOWEVENTSRESPONSE']._serialized_end=1616
+  _globals['_SENDTORUNREQUEST']._serialized_start=1619
+  _globals['_SENDTORUNREQUEST']._serialized_end=1770
+  _globals['_SENDTORUNRESPONSE']._serialized_start=1773
+  _globals['_SENDTORUNRESPONSE']._serialized_end=1911
+  _globals['_LISTAGENTSREQUEST']._serialized_start=1913
+  _globals['_LISTAGENTSREQUEST']._serialized_end=1990
+  _globals['_AGENT']._serialized_start=1992
+  _globals['_AGENT']._serialized_end=2068
+  _globals['_LISTAGENTSRESPONSE']._serialized_start=2070
+  _globals['_LISTAGENTSRESPONSE']._serialized_end=2162
+  _globals['_JOURNALSERVICE']._serialized_start=2165
+  _globals['_JOURNALSERVICE']._serialized_end=2872
 # @@protoc_insertion_point(module_scope)

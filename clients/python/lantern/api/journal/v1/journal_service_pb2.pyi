@@ -9,17 +9,19 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CreateRunRequest(_message.Message):
-    __slots__ = ("request_id", "tenant_id", "agent_name", "input", "workflow_id", "workflow_id_policy", "traceparent", "lease_target", "input_blob")
+    __slots__ = ("request_id", "tenant_id", "agent_name", "input", "workflow_id", "workflow_id_policy", "traceparent", "lease_target", "signal", "input_blob")
     class WorkflowIdPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         WORKFLOW_ID_POLICY_UNSPECIFIED: _ClassVar[CreateRunRequest.WorkflowIdPolicy]
         WORKFLOW_ID_POLICY_REJECT: _ClassVar[CreateRunRequest.WorkflowIdPolicy]
         WORKFLOW_ID_POLICY_USE_EXISTING: _ClassVar[CreateRunRequest.WorkflowIdPolicy]
         WORKFLOW_ID_POLICY_ALLOW_AFTER_CLOSE: _ClassVar[CreateRunRequest.WorkflowIdPolicy]
+        WORKFLOW_ID_POLICY_TERMINATE_EXISTING: _ClassVar[CreateRunRequest.WorkflowIdPolicy]
     WORKFLOW_ID_POLICY_UNSPECIFIED: CreateRunRequest.WorkflowIdPolicy
     WORKFLOW_ID_POLICY_REJECT: CreateRunRequest.WorkflowIdPolicy
     WORKFLOW_ID_POLICY_USE_EXISTING: CreateRunRequest.WorkflowIdPolicy
     WORKFLOW_ID_POLICY_ALLOW_AFTER_CLOSE: CreateRunRequest.WorkflowIdPolicy
+    WORKFLOW_ID_POLICY_TERMINATE_EXISTING: CreateRunRequest.WorkflowIdPolicy
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +30,7 @@ class CreateRunRequest(_message.Message):
     WORKFLOW_ID_POLICY_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     LEASE_TARGET_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
     INPUT_BLOB_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant_id: str
@@ -37,8 +40,17 @@ class CreateRunRequest(_message.Message):
     workflow_id_policy: CreateRunRequest.WorkflowIdPolicy
     traceparent: str
     lease_target: LeaseTarget
+    signal: StartSignal
     input_blob: _run_pb2.Blob
-    def __init__(self, request_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., input: _Optional[bytes] = ..., workflow_id: _Optional[str] = ..., workflow_id_policy: _Optional[_Union[CreateRunRequest.WorkflowIdPolicy, str]] = ..., traceparent: _Optional[str] = ..., lease_target: _Optional[_Union[LeaseTarget, _Mapping]] = ..., input_blob: _Optional[_Union[_run_pb2.Blob, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., input: _Optional[bytes] = ..., workflow_id: _Optional[str] = ..., workflow_id_policy: _Optional[_Union[CreateRunRequest.WorkflowIdPolicy, str]] = ..., traceparent: _Optional[str] = ..., lease_target: _Optional[_Union[LeaseTarget, _Mapping]] = ..., signal: _Optional[_Union[StartSignal, _Mapping]] = ..., input_blob: _Optional[_Union[_run_pb2.Blob, _Mapping]] = ...) -> None: ...
+
+class StartSignal(_message.Message):
+    __slots__ = ("name", "payload")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    payload: bytes
+    def __init__(self, name: _Optional[str] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class LeaseTarget(_message.Message):
     __slots__ = ("worker_id", "session_number")
@@ -147,12 +159,16 @@ class SendToRunRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., payload: _Optional[bytes] = ..., payload_blob: _Optional[_Union[_run_pb2.Blob, _Mapping]] = ...) -> None: ...
 
 class SendToRunResponse(_message.Message):
-    __slots__ = ("number", "repeated_request")
+    __slots__ = ("number", "repeated_request", "run_state", "already_ended")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     REPEATED_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    RUN_STATE_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_ENDED_FIELD_NUMBER: _ClassVar[int]
     number: int
     repeated_request: bool
-    def __init__(self, number: _Optional[int] = ..., repeated_request: _Optional[bool] = ...) -> None: ...
+    run_state: _run_pb2.Run.State
+    already_ended: bool
+    def __init__(self, number: _Optional[int] = ..., repeated_request: _Optional[bool] = ..., run_state: _Optional[_Union[_run_pb2.Run.State, str]] = ..., already_ended: _Optional[bool] = ...) -> None: ...
 
 class ListAgentsRequest(_message.Message):
     __slots__ = ("page_size", "page_token", "tenant_id")

@@ -79,12 +79,15 @@ class JournalServiceServicer:
     """
 
     def CreateRun(self, request, context):
-        """Creates a run: run row, first events and, where asked, the lease in one transaction.
+        """Creates a run: run row, first events and, where asked, the lease in one transaction; with a signal, its first inbox
+        entry as well, or that of the run that the policy finds.
 
         Idempotent by `request_id` within the tenant: the same id with the same content returns the same run (`created`
-        false), with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND `AGENT_NOT_FOUND`: no executor ever
-        offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
-        ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges.
+        false), whether it made that run or found it, with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND
+        `AGENT_NOT_FOUND`: no executor ever offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a
+        blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
+        ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges. RESOURCE_EXHAUSTED `INBOX_FULL`:
+        the run that was found takes no signal any more.
         After an unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED) repeat with the same request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -121,10 +124,13 @@ class JournalServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SendToRun(self, request, context):
-        """Puts an entry into the run's inbox and wakes the run where it waits, in one transaction.
+        """Puts an entry into the run's inbox and does what it does to a run that nobody drives, in one transaction: wakes it
+        where it waits for that, ends it where a cancel finds nothing to compensate, pauses or resumes it.
 
-        Idempotent by `request_id` within the run. FAILED_PRECONDITION `RUN_CLOSED`: the run has ended (the metadata say
-        how). NOT_FOUND `BLOB_NOT_FOUND`: the payload names a blob that is not there. RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000 entries.
+        Idempotent by `request_id` within the run. A cancel of a run that has ended is answered, not refused: the answer
+        says how it ended. FAILED_PRECONDITION `RUN_CLOSED`: another entry for a run that has ended (the metadata say how).
+        NOT_FOUND `BLOB_NOT_FOUND`: the payload names a blob that is not there. RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000
+        entries; 1,000 more are kept for all that is no signal.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,12 +36,15 @@ class JournalServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> JournalServiceAsyncStub: ...
     CreateRun: _grpc.UnaryUnaryMultiCallable[_journal_service_pb2.CreateRunRequest, _journal_service_pb2.CreateRunResponse]
-    """Creates a run: run row, first events and, where asked, the lease in one transaction.
+    """Creates a run: run row, first events and, where asked, the lease in one transaction; with a signal, its first inbox
+    entry as well, or that of the run that the policy finds.
 
     Idempotent by `request_id` within the tenant: the same id with the same content returns the same run (`created`
-    false), with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND `AGENT_NOT_FOUND`: no executor ever
-    offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
-    ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges.
+    false), whether it made that run or found it, with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND
+    `AGENT_NOT_FOUND`: no executor ever offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a
+    blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
+    ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges. RESOURCE_EXHAUSTED `INBOX_FULL`:
+    the run that was found takes no signal any more.
     After an unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED) repeat with the same request_id.
     """
     GetRun: _grpc.UnaryUnaryMultiCallable[_journal_service_pb2.GetRunRequest, _journal_service_pb2.GetRunResponse]
@@ -55,10 +58,13 @@ class JournalServiceStub:
     left out or sent twice, whatever the commit order. The client may come back with the last seq that it has seen.
     """
     SendToRun: _grpc.UnaryUnaryMultiCallable[_journal_service_pb2.SendToRunRequest, _journal_service_pb2.SendToRunResponse]
-    """Puts an entry into the run's inbox and wakes the run where it waits, in one transaction.
+    """Puts an entry into the run's inbox and does what it does to a run that nobody drives, in one transaction: wakes it
+    where it waits for that, ends it where a cancel finds nothing to compensate, pauses or resumes it.
 
-    Idempotent by `request_id` within the run. FAILED_PRECONDITION `RUN_CLOSED`: the run has ended (the metadata say
-    how). NOT_FOUND `BLOB_NOT_FOUND`: the payload names a blob that is not there. RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000 entries.
+    Idempotent by `request_id` within the run. A cancel of a run that has ended is answered, not refused: the answer
+    says how it ended. FAILED_PRECONDITION `RUN_CLOSED`: another entry for a run that has ended (the metadata say how).
+    NOT_FOUND `BLOB_NOT_FOUND`: the payload names a blob that is not there. RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000
+    entries; 1,000 more are kept for all that is no signal.
     """
     ListAgents: _grpc.UnaryUnaryMultiCallable[_journal_service_pb2.ListAgentsRequest, _journal_service_pb2.ListAgentsResponse]
     """Returns the agents that executors have offered, by pages (AIP-158)."""
@@ -71,12 +77,15 @@ class JournalServiceAsyncStub(JournalServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateRun: _aio.UnaryUnaryMultiCallable[_journal_service_pb2.CreateRunRequest, _journal_service_pb2.CreateRunResponse]  # type: ignore[assignment]
-    """Creates a run: run row, first events and, where asked, the lease in one transaction.
+    """Creates a run: run row, first events and, where asked, the lease in one transaction; with a signal, its first inbox
+    entry as well, or that of the run that the policy finds.
 
     Idempotent by `request_id` within the tenant: the same id with the same content returns the same run (`created`
-    false), with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND `AGENT_NOT_FOUND`: no executor ever
-    offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
-    ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges.
+    false), whether it made that run or found it, with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND
+    `AGENT_NOT_FOUND`: no executor ever offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a
+    blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
+    ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges. RESOURCE_EXHAUSTED `INBOX_FULL`:
+    the run that was found takes no signal any more.
     After an unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED) repeat with the same request_id.
     """
     GetRun: _aio.UnaryUnaryMultiCallable[_journal_service_pb2.GetRunRequest, _journal_service_pb2.GetRunResponse]  # type: ignore[assignment]
@@ -90,10 +99,13 @@ class JournalServiceAsyncStub(JournalServiceStub):
     left out or sent twice, whatever the commit order. The client may come back with the last seq that it has seen.
     """
     SendToRun: _aio.UnaryUnaryMultiCallable[_journal_service_pb2.SendToRunRequest, _journal_service_pb2.SendToRunResponse]  # type: ignore[assignment]
-    """Puts an entry into the run's inbox and wakes the run where it waits, in one transaction.
+    """Puts an entry into the run's inbox and does what it does to a run that nobody drives, in one transaction: wakes it
+    where it waits for that, ends it where a cancel finds nothing to compensate, pauses or resumes it.
 
-    Idempotent by `request_id` within the run. FAILED_PRECONDITION `RUN_CLOSED`: the run has ended (the metadata say
-    how). NOT_FOUND `BLOB_NOT_FOUND`: the payload names a blob that is not there. RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000 entries.
+    Idempotent by `request_id` within the run. A cancel of a run that has ended is answered, not refused: the answer
+    says how it ended. FAILED_PRECONDITION `RUN_CLOSED`: another entry for a run that has ended (the metadata say how).
+    NOT_FOUND `BLOB_NOT_FOUND`: the payload names a blob that is not there. RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000
+    entries; 1,000 more are kept for all that is no signal.
     """
     ListAgents: _aio.UnaryUnaryMultiCallable[_journal_service_pb2.ListAgentsRequest, _journal_service_pb2.ListAgentsResponse]  # type: ignore[assignment]
     """Returns the agents that executors have offered, by pages (AIP-158)."""
@@ -109,12 +121,15 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _journal_service_pb2.CreateRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_journal_service_pb2.CreateRunResponse, _abc.Awaitable[_journal_service_pb2.CreateRunResponse]]:
-        """Creates a run: run row, first events and, where asked, the lease in one transaction.
+        """Creates a run: run row, first events and, where asked, the lease in one transaction; with a signal, its first inbox
+        entry as well, or that of the run that the policy finds.
 
         Idempotent by `request_id` within the tenant: the same id with the same content returns the same run (`created`
-        false), with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND `AGENT_NOT_FOUND`: no executor ever
-        offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
-        ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges.
+        false), whether it made that run or found it, with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND
+        `AGENT_NOT_FOUND`: no executor ever offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a
+        blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
+        ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges. RESOURCE_EXHAUSTED `INBOX_FULL`:
+        the run that was found takes no signal any more.
         After an unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED) repeat with the same request_id.
         """
 
@@ -158,10 +173,13 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _journal_service_pb2.SendToRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_journal_service_pb2.SendToRunResponse, _abc.Awaitable[_journal_service_pb2.SendToRunResponse]]:
-        """Puts an entry into the run's inbox and wakes the run where it waits, in one transaction.
+        """Puts an entry into the run's inbox and does what it does to a run that nobody drives, in one transaction: wakes it
+        where it waits for that, ends it where a cancel finds nothing to compensate, pauses or resumes it.
 
-        Idempotent by `request_id` within the run. FAILED_PRECONDITION `RUN_CLOSED`: the run has ended (the metadata say
-        how). NOT_FOUND `BLOB_NOT_FOUND`: the payload names a blob that is not there. RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000 entries.
+        Idempotent by `request_id` within the run. A cancel of a run that has ended is answered, not refused: the answer
+        says how it ended. FAILED_PRECONDITION `RUN_CLOSED`: another entry for a run that has ended (the metadata say how).
+        NOT_FOUND `BLOB_NOT_FOUND`: the payload names a blob that is not there. RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000
+        entries; 1,000 more are kept for all that is no signal.
         """
 
     @_abc_1.abstractmethod
