@@ -5,79 +5,18 @@ Method: the real Session on simulated time over streams that are queues: the far
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import grpc
 import pytest
 from executor_fakes import simulate
+from session_fakes import FarSide
 
-from lantern.api.journal.v1 import worker_service_pb2 as pb
-from lantern_executor.adapters import session as session_module
 from lantern_executor.adapters.addresses import JournalAddresses
 from lantern_executor.adapters.session import Session, WorkerIdentity
 from lantern_executor.domain.tail import Append
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import NewEvent
-
-
-class QueueStream:
-    """One stream, seen from the worker."""
-
-    def __init__(self, far: "FarSide") -> None:
-        self.far = far
-        self.answers: asyncio.Queue[pb.SessionResponse] = asyncio.Queue()
-
-    async def write(self, message: pb.SessionRequest) -> None:
-        if message.HasField("attach"):
-            self.far.attaches += 1
-            self.answers.put_nowait(pb.SessionResponse(attached=pb.Attached(session_number=self.far.attaches)))
-            return
-        if self.far.write_faults and message.appends:
-            raise self.far.write_faults.pop(0)
-        self.far.run_ids += [append.run_id for append in message.appends]
-        results = [pb.AppendResult(append_id=append.append_id) for append in message.appends]
-        self.answers.put_nowait(pb.SessionResponse(results=results, pong=message.ping))
-
-    async def read(self) -> pb.SessionResponse:
-        return await self.answers.get()
-
-    def cancel(self) -> bool:
-        return True
-
-
-class FarSide:
-    """The journal, and the channels to it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.attaches = 0
-        self.run_ids: list[str] = []
-        self.connect_faults: list[Exception] = []
-        self.close_faults: list[Exception] = []
-        self.write_faults: list[Exception] = []
-        monkeypatch.setattr(session_module.channels, "connect", self.connect)
-
-    def connect(self, address: str) -> Any:
-        if self.connect_faults:
-            raise self.connect_faults.pop(0)
-        return QueueChannel(self)
-
-
-class QueueChannel:
-    """A channel to the far side that knows one method."""
-
-    def __init__(self, far: FarSide) -> None:
-        self.far = far
-
-    def unary_unary(self, *args: Any, **kwargs: Any) -> None:
-        return
-
-    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        return lambda: QueueStream(self.far)
-
-    async def close(self) -> None:
-        if self.far.close_faults:
-            raise self.far.close_faults.pop(0)
 
 
 def _append(run_id: str, *, step_id: str = "a", size: int = 10, first_seq: int = 2) -> Append:
