@@ -18,6 +18,7 @@ import psycopg
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import journal_service_pb2_grpc as journal_grpc
 from lantern.api.journal.v1 import run_pb2
+from lantern_journal.domain import feed
 from lantern_kernel import kinds
 from lantern_kernel.event import Event, find_chain_fault
 from lantern_serving import channels
@@ -57,6 +58,8 @@ class Stored:
     runs: dict[str, RunRow] = field(default_factory=dict[str, RunRow])
     # By run and number: request id.
     inbox: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
+    # How often each event stands in the feed over all runs.
+    feed: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
     # By key: state and nonce.
     claims: dict[str, tuple[str, bytes]] = field(default_factory=dict[str, tuple[str, bytes]])
 
@@ -85,6 +88,9 @@ def read(database: str) -> Stored:
         )
     for run_id, *facts in rows(database, "SELECT run_id, state, epoch, end_seq, request_id FROM runs"):
         stored.runs[run_id] = RunRow(*facts)
+    for (packed,) in rows(database, "SELECT entries FROM journal_feed"):
+        for entry in feed.unpack(bytes(packed)):
+            stored.feed.update((entry.run_id, entry.first_seq + offset) for offset in range(entry.events))
     for run_id, number, request_id in rows(database, "SELECT run_id, number, request_id FROM run_inbox"):
         stored.inbox[run_id, number] = request_id
     for key, state, nonce in rows(database, "SELECT key, state, nonce FROM side_effect_receipts"):
@@ -96,6 +102,8 @@ def find_faults(promised: Path, stored: Stored, *, all_ended: bool = True) -> li
     """What is not as it was promised; empty where all is well. `all_ended`: no run may be open any more."""
     faults = [fault for run_id in stored.runs for fault in run_faults(run_id, stored, all_ended=all_ended)]
     faults += [f"{run_id}: events without a run" for run_id in stored.events.keys() - stored.runs.keys()]
+    if stored.feed != Counter((run_id, event.seq) for run_id, events in stored.events.items() for event in events):
+        faults.append("the feed over all runs does not hold every event once")
     requests = Counter(row.request_id for row in stored.runs.values())
     faults += [f"request {request_id} started {times} runs" for request_id, times in requests.items() if times > 1]
     numbers = Counter(run_id for run_id, _ in stored.inbox)
