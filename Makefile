@@ -9,6 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 STAMP := $(VENV)/.installed
 DB ?= sqlite
 MODULE ?=
+SEED ?= 1
 BUF_AGAINST ?= .git\#branch=main,subdir=protos
 
 .PHONY: help
@@ -47,18 +48,24 @@ test: $(STAMP) postgres ## All tests that a fresh machine can run, but for the f
 	$(PYTEST) tests --ignore=tests/bench --ignore=tests/tidy --ignore=tests/faults
 
 # The tiers, each alone (docs/guides/testing.md).
-TIERS := tidy unit contract vectors integration acceptance faults
+TIERS := tidy unit contract vectors simulation integration acceptance faults
 .PHONY: $(addprefix test-,$(TIERS))
 test-tidy: ## Style as tests
 test-unit: ## The pure parts and the application layers over fakes: no sockets, no sleeps
 test-contract: ## One suite over every adapter of a port: SQLite and PostgreSQL
 test-vectors: ## Byte formats against protos/vectors
+test-simulation: export LANTERN_TEST_SIMULATIONS ?= 1000
+test-simulation: ## All services in one simulated world, 1,000 seeds of it: time, network, database, crashes
 test-integration: ## Real services, real databases
 test-acceptance: ## Separate processes, kill -9, resume
 test-faults: ## Databases, journals and workers killed, cut off and starved under load (LANTERN_TEST_FAULTS=0.2 for a quick look)
 test-faults: strace
 $(addprefix test-,$(TIERS)): test-%: $(STAMP) postgres
 	$(PYTEST) tests/$*
+
+.PHONY: simulate
+simulate: $(STAMP) ## Repeat one seed of the simulation with its whole trace (SEED=n)
+	@PYTHONPATH=tests $(BIN)/python -m simulation $(SEED)
 
 .PHONY: bench
 bench: $(STAMP) postgres ## Benchmarks in a few minutes, one JSON object a line

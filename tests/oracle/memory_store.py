@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol, TypeVar
 
-from lantern_journal.domain.appends import Head, Row, genesis
+from lantern_journal.domain.appends import Head, Row, Top, genesis
+from lantern_journal.domain.blobs import NamedBlobs
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import (
     Agent,
@@ -139,8 +140,17 @@ class MemoryStore:
         """See Store."""
         return await self._insist("head", lambda _: _head(self._tables, run_id))
 
-    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange]) -> tuple[str, ...]:
-        """See Store."""
+    async def insert_group(
+        self,
+        rows: Sequence[Row],
+        changes: Sequence[RunChange],
+        *,
+        blobs: Sequence[NamedBlobs] = (),
+        tops: Sequence[Top] = (),
+    ) -> tuple[str, ...]:
+        """See Store. There are no blobs here, and no failover loses commits."""
+        assert not blobs, "the oracle keeps no blobs"
+        del tops
         return await self._once("insert_group", lambda now: runs.insert_group(self._tables, rows, changes, now))
 
     async def start_runs(self, starts: Sequence[NewRun], limits: Limits) -> list[StartedRun | LanternError]:
@@ -229,7 +239,7 @@ class MemoryStore:
 
     async def release_lease(
         self, run_id: str, epoch: int, worker_id: str, cause: ReleaseCause = ReleaseCause.DRAIN
-    ) -> int | None:
+    ) -> int:
         """See Store."""
         return await self._insist(
             "release_lease", lambda now: leasing.release(self._tables, run_id, epoch, worker_id, cause, now)

@@ -468,7 +468,7 @@ def settle(tables: Tables, request: Settlement, now_us: int) -> tuple[SideEffect
     if found.state != "claimed":
         if (found.state, found.result) != (request.state.value, request.result):
             raise LanternError(reasons.SIDE_EFFECT_SETTLED, "otherwise", key=request.key, state=found.state)
-        return _known(found), False
+        return _known(found), True  # perhaps this very call, whose answer was lost, woke somebody
     found.state, found.result = request.state.value, request.result
     found.settled_us, found.settled_by = now_us, request.worker_id
     mine = tables.runs[request.run_id]

@@ -7,7 +7,6 @@ delay until it is answered or its bound is reached.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from time import monotonic
 from typing import TypeVar
 
 import grpc
@@ -202,20 +201,21 @@ async def _answered(
     call: Callable[[], Awaitable[T]], bound_s: float = DRIVE_BOUND_S, repeatable: frozenset[str] = REPEATABLE
 ) -> T:
     """What a call returns, made again where the journal could not be reached or its answer was lost."""
-    until_s, backoff_s = monotonic() + bound_s, BACKOFF_S_MIN
+    now_s = asyncio.get_running_loop().time
+    until_s, backoff_s = now_s() + bound_s, BACKOFF_S_MIN
     while True:
         try:
             return await call()
         except grpc.aio.AioRpcError as problem:
             error = status.to_error(problem)
-            if error.reason not in repeatable or monotonic() + backoff_s > until_s:
+            if error.reason not in repeatable or now_s() + backoff_s > until_s:
                 raise error from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             # By grpc.aio, which tells a lost connection so at times: nobody wants us to end.
-            if monotonic() + backoff_s > until_s:
+            if now_s() + backoff_s > until_s:
                 raise LanternError(reasons.UNAVAILABLE, "the call was cancelled") from None
         await asyncio.sleep(backoff_s)
         backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)

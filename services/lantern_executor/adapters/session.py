@@ -98,15 +98,31 @@ class Session:
     """The session of this worker process, for its life."""
 
     def __init__(
-        self, addresses: JournalAddresses, identity: WorkerIdentity, keeper: KeeperProcess | None = None
+        self,
+        addresses: JournalAddresses,
+        identity: WorkerIdentity,
+        keeper: KeeperProcess | None = None,
+        *,
+        connect: Callable[[str], grpc.aio.Channel] = channels.connect,
+        clock_s: Callable[[], float] = monotonic,
     ) -> None:
-        """`keeper`, which is started and closed here: the helper process; without one the stream's own pings do."""
+        """See the module.
+
+        Args:
+            addresses: Where the journal is.
+            identity: Who attaches.
+            keeper: The helper process, started and closed here; without one the stream's own pings do.
+            connect: Makes the channel of one stream.
+            clock_s: The system's monotonic clock, seconds.
+        """
         self.identity = identity
         self.addresses = addresses
         self.number = 0
         self.inbox_listener: Callable[[Sequence[str]], None] = lambda run_ids: None
         self.return_listener: Callable[[], None] = lambda: None
         self._keeper = keeper
+        self._connect = connect
+        self._clock_s = clock_s
         self._address = ""
         self._draining = False
         self._is_broken = False  # since it first stood
@@ -159,7 +175,7 @@ class Session:
         """
         if self._keeper is not None:
             self._keeper.look()
-        return self._stream is not None and self._stream.trust.holds(monotonic())
+        return self._stream is not None and self._stream.trust.holds(self._clock_s())
 
     async def wait_trusted(self) -> None:
         """Returns as soon as `trusted` holds."""
@@ -178,7 +194,7 @@ class Session:
         backoff_s = BACKOFF_S_MIN
         while True:
             self._reattach.clear()
-            began_s = monotonic()
+            began_s = self._clock_s()
             try:
                 await self._serve_one_stream()
             except asyncio.CancelledError:
@@ -194,13 +210,13 @@ class Session:
                     "session failed", extra={"action": "session_failed", "worker_id": self.identity.worker_id}
                 )
                 self._note_broken("see session_failed")
-            if monotonic() - began_s > STABLE_S:
+            if self._clock_s() - began_s > STABLE_S:
                 backoff_s = BACKOFF_S_MIN
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
 
     async def _serve_one_stream(self) -> None:
-        channel = channels.connect(self.addresses.present)
+        channel = self._connect(self.addresses.present)
         try:
             async with self._attach(channel) as stream:
                 await self._serve(stream)
@@ -227,7 +243,7 @@ class Session:
         """An attached stream; when it is left, what it has not answered waits to be sent again."""
         identity = self.identity
         call = pb_grpc.JournalWorkerServiceStub(channel).Session()
-        stream = _Stream(call=call, trust=Trust(monotonic()))  # pyright: ignore[reportArgumentType] - types-grpcio says less
+        stream = _Stream(call=call, trust=Trust(self._clock_s()))  # pyright: ignore[reportArgumentType] - types-grpcio says less
         try:
             async with asyncio.timeout(ATTACH_TIMEOUT_S):
                 attach = pb.Attach(
@@ -332,7 +348,7 @@ class Session:
             if message.pong:
                 if self._keeper is not None:
                     self._keeper.look()  # what it was answered before comes first
-                stream.trust.pong(message.pong, monotonic())
+                stream.trust.pong(message.pong, self._clock_s())
                 self._note_trust(stream)
             if message.inbox_run_ids:
                 self.inbox_listener(message.inbox_run_ids)
@@ -344,7 +360,7 @@ class Session:
 
     def _note_trust(self, stream: _Stream) -> None:
         self._trust.set()
-        if stream.trust.take_return(monotonic()):
+        if stream.trust.take_return(self._clock_s()):
             self.return_listener()  # a silence as long as that may have cost leases, too
 
     def _reported(self, report: Report) -> None:
@@ -396,7 +412,7 @@ class Session:
             if stream.trust.unanswered_count * interval_s >= patience_s:
                 raise LanternError(reasons.UNAVAILABLE, "the journal does not answer pings")
             number = next(self._pings)
-            stream.trust.ping(number, monotonic())
+            stream.trust.ping(number, self._clock_s())
             stream.ping_due = number
             self._work.set()
             await asyncio.sleep(interval_s)

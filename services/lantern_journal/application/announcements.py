@@ -97,8 +97,9 @@ class Hub:
     """Passes news on within this process."""
 
     def __init__(self) -> None:
-        self._watchers: set[Subscription] = set()
-        self._followers: dict[str, set[Follower]] = {}
+        # In the order in which they came, as all that is told.
+        self._watchers: dict[Subscription, None] = {}
+        self._followers: dict[str, dict[Follower, None]] = {}
         self._feed_watchers: set[asyncio.Event] = set()
         self.sent: Counter[str] = Counter()
         self.next_due_us: int | None = None
@@ -144,11 +145,11 @@ class Hub:
     def watch(self) -> Generator[Subscription]:
         """A subscription to announcements."""
         subscription = Subscription()
-        self._watchers.add(subscription)
+        self._watchers[subscription] = None
         try:
             yield subscription
         finally:
-            self._watchers.discard(subscription)
+            del self._watchers[subscription]
 
     def committed(self, rows: Sequence[Row]) -> None:
         """Rows were committed, sorted by run and place: hands them to the followers of their runs."""
@@ -188,12 +189,12 @@ class Hub:
     def follow(self, run_id: str) -> Generator["Follower"]:
         """What is committed to a run in this process from now on."""
         follower = Follower()
-        self._followers.setdefault(run_id, set()).add(follower)
+        self._followers.setdefault(run_id, {})[follower] = None
         try:
             yield follower
         finally:
             followers = self._followers[run_id]
-            followers.discard(follower)
+            del followers[follower]
             if not followers:
                 del self._followers[run_id]
 

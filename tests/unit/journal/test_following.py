@@ -71,4 +71,4 @@ async def test_a_follower_that_leaves_is_forgotten() -> None:
         await reading
     await pages.aclose()
     with hub.follow(RUN) as follower:
-        assert as_any(hub)._followers == {RUN: {follower}}
+        assert as_any(hub)._followers == {RUN: {follower: None}}
