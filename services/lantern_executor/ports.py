@@ -6,6 +6,7 @@ from typing import Protocol
 from lantern_executor.domain.run import CreatedRun, HandBack, InboxEntry, Offer, OpenedRun, Run, StartRequest
 from lantern_executor.domain.step import SideEffect, StepCall, StepContext
 from lantern_executor.domain.tail import Append
+from lantern_kernel.blobs import BlobRef, Content
 from lantern_kernel.commands import Command
 from lantern_kernel.event import Event
 from lantern_kernel.replay import Outcome
@@ -70,8 +71,16 @@ class JournalPort(Protocol):
         """
         ...
 
-    async def settle_side_effect(self, context: StepContext, *, delivered: bool, result: bytes) -> None:
+    async def settle_side_effect(self, context: StepContext, *, delivered: bool, result: Content) -> None:
         """Records how a claimed delivery ended."""
+        ...
+
+    async def put_blob(self, tenant_id: str, content: bytes) -> BlobRef:
+        """Keeps content that is too large for an event, so that an append can name it."""
+        ...
+
+    async def get_blob(self, tenant_id: str, blob: BlobRef) -> bytes:
+        """The content of a blob; BLOB_NOT_FOUND."""
         ...
 
 

@@ -3,7 +3,8 @@
 from lantern.api.executor.v1 import executor_service_pb2 as executor_pb
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern_kernel import json_bytes
-from lantern_kernel.bounds import SEQ_MAX
+from lantern_kernel.bounds import PAYLOAD_INLINE_BYTES_MAX, SEQ_MAX
+from lantern_kernel.chain import DIGEST_BYTES
 from lantern_kernel.errors import InvalidField
 from lantern_kernel.names import check_run_id, check_user_id
 
@@ -23,12 +24,23 @@ def check_start(message: executor_pb.StartRunRequest) -> None:
         raise InvalidField("workflow_id_policy", f"{message.workflow_id_policy} is no policy")
     if len(message.traceparent) > TRACEPARENT_CHARACTERS_MAX:
         raise InvalidField("traceparent", f"longer than {TRACEPARENT_CHARACTERS_MAX} characters")
-    if message.input:
-        json_bytes.check(message.input, "input")
+    if message.HasField("input_blob"):
+        _check_blob(message)
+    elif message.input:
+        json_bytes.check(message.input, "input", bytes_max=PAYLOAD_INLINE_BYTES_MAX)
     if message.HasField("signal"):
         check_user_id("signal.name", message.signal.name)
         if message.signal.payload:
-            json_bytes.check(message.signal.payload, "signal.payload")
+            json_bytes.check(message.signal.payload, "signal.payload", bytes_max=PAYLOAD_INLINE_BYTES_MAX)
+
+
+def _check_blob(message: executor_pb.StartRunRequest) -> None:
+    if message.input:
+        raise InvalidField("input_blob", "stands beside input: give one of them")
+    if len(message.input_blob.sha256) != DIGEST_BYTES:
+        raise InvalidField("input_blob.sha256", f"{len(message.input_blob.sha256)} bytes, not {DIGEST_BYTES}")
+    if message.input_blob.size < 0:
+        raise InvalidField("input_blob.size", f"{message.input_blob.size} is negative")
 
 
 def check_drive(message: executor_pb.DriveRequest) -> None:

@@ -1,12 +1,14 @@
 """Proto messages to domain values and back."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from lantern.api.error.v1 import error_pb2
 from lantern.api.executor.v1 import executor_service_pb2 as executor_pb
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import run_pb2
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
+from lantern.client.blobs import blob_from_wire, blob_to_wire
 from lantern_executor.domain.run import (
     CreatedRun,
     HandBack,
@@ -19,10 +21,20 @@ from lantern_executor.domain.run import (
 )
 from lantern_executor.domain.step import SideEffect
 from lantern_executor.domain.tail import Append
+from lantern_kernel.blobs import BlobRef
 from lantern_kernel.event import Event
 from lantern_kernel.payloads import RunErrorFacts
 
 _STATE = "STATE_"
+
+
+def from_blob(blob: BlobRef | None) -> run_pb2.Blob | None:
+    """The name of a blob, where there is one."""
+    return None if blob is None else blob_to_wire(blob)
+
+
+def _blob(message: Any, field: str) -> BlobRef | None:
+    return blob_from_wire(getattr(message, field)) if message.HasField(field) else None
 
 
 def to_event(message: run_pb2.Event) -> Event:
@@ -48,7 +60,13 @@ def to_events(messages: Iterable[run_pb2.Event]) -> tuple[Event, ...]:
 
 def to_entry(message: run_pb2.InboxEntry) -> InboxEntry:
     """An inbox entry."""
-    return InboxEntry(number=message.number, kind=message.kind, name=message.name, payload=message.payload)
+    return InboxEntry(
+        number=message.number,
+        kind=message.kind,
+        name=message.name,
+        payload=message.payload,
+        payload_blob=_blob(message, "payload_blob"),
+    )
 
 
 def to_run(message: run_pb2.Run) -> Run:
@@ -77,6 +95,8 @@ def to_run(message: run_pb2.Run) -> Run:
         traceparent=message.traceparent,
         last_inbox_number=message.last_inbox_number,
         epoch=message.epoch,
+        input_blob=_blob(message, "input_blob"),
+        result_blob=_blob(message, "result_blob"),
     )
 
 
@@ -96,6 +116,8 @@ def from_run(run: Run) -> run_pb2.Run:
         traceparent=run.traceparent,
         last_inbox_number=run.last_inbox_number,
         epoch=run.epoch,
+        input_blob=from_blob(run.input_blob),
+        result_blob=from_blob(run.result_blob),
     )
     message.create_time.FromMicroseconds(run.created_us)
     message.update_time.FromMicroseconds(run.updated_us)
@@ -117,11 +139,13 @@ def from_run(run: Run) -> run_pb2.Run:
 
 def to_start(message: executor_pb.StartRunRequest) -> StartRequest:
     """What is to be started, with the documented defaults filled in."""
+    blob = _blob(message, "input_blob")
     return StartRequest(
         request_id=message.request_id,
         tenant_id=message.tenant_id or "default",
         agent_name=message.agent_name,
-        input=message.input or b"null",
+        input=b"" if blob is not None else message.input or b"null",
+        input_blob=blob,
         workflow_id=message.workflow_id,
         workflow_id_policy=message.workflow_id_policy,
         traceparent=message.traceparent,
@@ -138,6 +162,7 @@ def from_start(request: StartRequest, lease_target: journal_pb.LeaseTarget | Non
         tenant_id=request.tenant_id,
         agent_name=request.agent_name,
         input=request.input,
+        input_blob=from_blob(request.input_blob),
         workflow_id=request.workflow_id,
         workflow_id_policy=journal_pb.CreateRunRequest.WorkflowIdPolicy.Name(request.workflow_id_policy),
         traceparent=request.traceparent,
@@ -199,4 +224,9 @@ def from_offers(offers: Iterable[Offer]) -> list[worker_pb.AgentOffer]:
 def to_side_effect(message: worker_pb.ClaimSideEffectResponse) -> SideEffect:
     """What is known of a claimed delivery."""
     state = worker_pb.SideEffect.State.Name(message.side_effect.state).removeprefix(_STATE).lower()
-    return SideEffect(claimed=message.claimed, state=state, result=message.side_effect.result)
+    return SideEffect(
+        claimed=message.claimed,
+        state=state,
+        result=message.side_effect.result,
+        result_blob=_blob(message.side_effect, "result_blob"),
+    )

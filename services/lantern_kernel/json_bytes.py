@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from lantern_kernel import reasons
-from lantern_kernel.bounds import JSON_DEPTH_MAX, PAYLOAD_INLINE_BYTES_MAX
+from lantern_kernel.bounds import JSON_DEPTH_MAX, PAYLOAD_BYTES_MAX
 from lantern_kernel.errors import InvalidField
 
 _INTEGER_BITS_MAX = 14_284
@@ -31,7 +31,7 @@ _Fault = tuple[str, str]
 _TOO_DEEP: _Fault = ("", f"nested deeper than {JSON_DEPTH_MAX}")
 
 
-def encode(value: Any, field: str, *, bytes_max: int = PAYLOAD_INLINE_BYTES_MAX) -> bytes:
+def encode(value: Any, field: str, *, bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
     """The compact JSON bytes of a Python value.
 
     Dataclass instances, tuples and other non-JSON types are the caller's to convert: what comes back from the journal
@@ -45,7 +45,7 @@ def encode(value: Any, field: str, *, bytes_max: int = PAYLOAD_INLINE_BYTES_MAX)
     return _sized(raw, field, bytes_max)
 
 
-def decode(raw: bytes, field: str, *, bytes_max: int = PAYLOAD_INLINE_BYTES_MAX) -> Any:
+def decode(raw: bytes, field: str, *, bytes_max: int = PAYLOAD_BYTES_MAX) -> Any:
     """The Python value of JSON bytes from outside; raises InvalidField as `encode` does."""
     _sized(raw, field, bytes_max)
     try:
@@ -69,7 +69,7 @@ def decode_recorded(raw: bytes) -> Any:
     return json.loads(raw)
 
 
-def check(raw: bytes, field: str, *, bytes_max: int = PAYLOAD_INLINE_BYTES_MAX) -> bytes:
+def check(raw: bytes, field: str, *, bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
     """Returns `raw` unchanged where it is acceptable JSON; raises InvalidField as `decode` does."""
     decode(raw, field, bytes_max=bytes_max)
     return raw

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lantern_kernel import kinds, reasons
+from lantern_kernel.blobs import BlobRef
 from lantern_kernel.commands import Command, Fail, RecordMarker, RunStep, StartTimer, Succeed
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import AppliedEvent
@@ -47,7 +48,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """How a command ended: exactly one of data and error, but neither for a timer."""
+    """How a command ended: exactly one of data, blob and error, but none for a timer."""
 
     # The step, marker or timer.
     step_id: str
@@ -55,6 +56,8 @@ class Outcome:
     data: bytes | None
     # Why the step failed for good.
     error: RunErrorFacts | None
+    # The blob that holds the recorded bytes: whoever drives has them fetched before the program gets the outcome.
+    blob: BlobRef | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -421,9 +424,9 @@ def _outcome(event: AppliedEvent, content: Unpacked) -> Outcome:
     if event.kind == kinds.STEP_FAILED:
         facts = {**content.facts, "stepId": event.step_id}
         return Outcome(step_id=event.step_id, data=None, error=RunErrorFacts.from_facts(facts))
-    if event.kind != kinds.TIMER_FIRED and content.data is None:
+    if event.kind != kinds.TIMER_FIRED and content.content is None:
         raise refused(event, "holds no data")
-    return Outcome(step_id=event.step_id, data=content.data, error=None)
+    return Outcome(step_id=event.step_id, data=content.data, error=None, blob=content.blob)
 
 
 def _differs(recorded: _Recorded, command: _Lasting) -> bool:

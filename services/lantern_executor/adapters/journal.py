@@ -11,10 +11,12 @@ from typing import TypeVar
 
 import grpc
 
+from lantern.api.journal.v1 import blob_service_pb2_grpc as blob_grpc
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import journal_service_pb2_grpc as journal_grpc
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
 from lantern.api.journal.v1 import worker_service_pb2_grpc as worker_grpc
+from lantern.client import blobs
 from lantern_executor import wire
 from lantern_executor.adapters.addresses import JournalAddresses
 from lantern_executor.adapters.session import REPEATABLE, Session
@@ -22,6 +24,7 @@ from lantern_executor.domain.run import CreatedRun, HandBack, InboxEntry, Opened
 from lantern_executor.domain.step import SideEffect, StepContext
 from lantern_executor.domain.tail import Append
 from lantern_kernel import reasons
+from lantern_kernel.blobs import BlobRef, Content
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event
 from lantern_serving import status
@@ -54,12 +57,14 @@ class Stubs:
     runs: "journal_grpc.JournalServiceAsyncStub"
     # Of JournalWorkerService.
     worker: "worker_grpc.JournalWorkerServiceAsyncStub"
+    # Of JournalBlobService.
+    blobs: "blob_grpc.JournalBlobServiceAsyncStub"
 
     @classmethod
     def over(cls, channel: grpc.aio.Channel) -> "Stubs":
         """The stubs of a channel."""
         runs, worker = journal_grpc.JournalServiceStub(channel), worker_grpc.JournalWorkerServiceStub(channel)
-        return cls(channel=channel, runs=runs, worker=worker)
+        return cls(channel=channel, runs=runs, worker=worker, blobs=blob_grpc.JournalBlobServiceStub(channel))
 
 
 class JournalProcesses:
@@ -185,11 +190,27 @@ class GrpcJournal:
         )
         return wire.to_side_effect(await _answered(lambda: self._processes.present.worker.ClaimSideEffect(request)))
 
-    async def settle_side_effect(self, context: StepContext, *, delivered: bool, result: bytes) -> None:
+    async def put_blob(self, tenant_id: str, content: bytes) -> BlobRef:
+        """See JournalPort."""
+        blob = await blobs.name_of(content)
+        await _answered(lambda: blobs.send(self._processes.present.blobs, tenant_id, blob, content))
+        return blob
+
+    async def get_blob(self, tenant_id: str, blob: BlobRef) -> bytes:
+        """See JournalPort. A broken connection is taken up where it broke."""
+        content = bytearray()
+        return await _answered(lambda: blobs.fetch(self._processes.present.blobs, tenant_id, blob, content))
+
+    async def settle_side_effect(self, context: StepContext, *, delivered: bool, result: Content) -> None:
         """See JournalPort."""
         state = worker_pb.SideEffect.STATE_DELIVERED if delivered else worker_pb.SideEffect.STATE_REFUSED
         request = worker_pb.SettleSideEffectRequest(
-            key=context.key, state=state, result=result, run_id=context.run_id, worker_id=self.worker_id
+            key=context.key,
+            state=state,
+            result=result if isinstance(result, bytes) else b"",
+            result_blob=wire.from_blob(result if isinstance(result, BlobRef) else None),
+            run_id=context.run_id,
+            worker_id=self.worker_id,
         )
         await _answered(lambda: self._processes.present.worker.SettleSideEffect(request))
 

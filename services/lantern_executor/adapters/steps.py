@@ -13,7 +13,7 @@ from lantern.program.calls import FunctionCall, HttpCall, StepCall, StepInfo
 from lantern.program.failures import failure_of
 from lantern_executor.domain.step import Completed, StepContext
 from lantern_kernel import reasons, sinks
-from lantern_kernel.bounds import PAYLOAD_INLINE_BYTES_MAX
+from lantern_kernel.bounds import PAYLOAD_BYTES_MAX
 from lantern_kernel.errors import InvalidField, LanternError
 from lantern_kernel.retry import CLASS_OF_STEP_TYPE, Failure
 
@@ -112,7 +112,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     async for part in response.content.iter_chunked(64 * 1024):
         parts.append(part)
         size += len(part)
-        if size > PAYLOAD_INLINE_BYTES_MAX:
+        if size > PAYLOAD_BYTES_MAX:
             break
     return b"".join(parts)
 
@@ -128,12 +128,12 @@ def _answered(call: HttpCall, status: int, body: bytes) -> Completed | Failure:
             outcome=sinks.http_outcome(status),
             details={"status": str(status)},
         )
-    if len(body) > PAYLOAD_INLINE_BYTES_MAX:
+    if len(body) > PAYLOAD_BYTES_MAX:
         error: LanternError = InvalidField(
             "body",
-            f"{call.url} answered more than the {PAYLOAD_INLINE_BYTES_MAX} bytes that can be recorded",
+            f"{call.url} answered more than the {PAYLOAD_BYTES_MAX} bytes that can be recorded",
             reason=reasons.PAYLOAD_TOO_LARGE,
-            limit=PAYLOAD_INLINE_BYTES_MAX,
+            limit=PAYLOAD_BYTES_MAX,
         )
         return failure_of(error, "http")
     return Completed(output=call.output(status, body or b"null"))

@@ -8,7 +8,7 @@ to the replay core, so the events of one advance are one append, and live and re
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -17,7 +17,8 @@ from lantern_executor.domain.run import InboxEntry
 from lantern_executor.domain.step import Completed, StepEnd, Undecided
 from lantern_executor.ports import Program, Sources
 from lantern_kernel import kinds, payloads, reasons, retry
-from lantern_kernel.bounds import EVENT_PAYLOAD_BYTES_MAX, EVENTS_PER_RUN_MAX
+from lantern_kernel.blobs import BlobRef, Content
+from lantern_kernel.bounds import EVENTS_PER_RUN_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX
 from lantern_kernel.chain import SALT_BYTES
 from lantern_kernel.commands import Fail, Succeed
 from lantern_kernel.errors import LanternError
@@ -27,6 +28,7 @@ from lantern_kernel.replay import (
     FinishWork,
     MarkerWork,
     NonDeterminism,
+    Outcome,
     Replay,
     StepWork,
     TimerWork,
@@ -78,6 +80,8 @@ class Course:
         self.events: list[NewEvent] = []  # decided, applied, not yet committed
         self.starts: list[StepWork] = []  # begun by `events`: to be dispatched once these are committed
         self.ending: tuple[NewEvent, ...] = ()  # ends the drive: goes behind `events`, not applied
+        self.uploads: dict[BlobRef, bytes] = {}  # named by `events` and `ending`: to be kept before these are appended
+        self.wanted: BlobRef | None = None  # what the program comes to next: nothing goes on before it is provided
         self._run_id = run_id
         self._epoch = epoch
         self._program = program
@@ -87,6 +91,8 @@ class Course:
         self._delayed: list[_Delayed] = []
         self._order = itertools.count()
         self._undecided: list[StepWork] = []
+        self._contents: dict[BlobRef, bytes] = {}  # at hand, each until the program has it
+        self._held: Outcome | None = None  # its content is `wanted`
 
     @property
     def consumed_inbox_number(self) -> int:
@@ -129,7 +135,8 @@ class Course:
                 raise LanternError(reasons.HISTORY_UNREADABLE, message)
             if kind == kinds.SIGNAL_RECEIVED:
                 facts = {"number": entry.number, "name": entry.name}
-                self._add(kind, payloads.pack(facts, entry.payload or b"null"))
+                said = entry.payload_blob or entry.payload or b"null"
+                self._add(kind, payloads.pack(facts, said))
             elif kind in (kinds.APPROVAL_DECIDED, kinds.APPROVAL_DELEGATED):
                 unpacked = payloads.unpack(entry.payload)
                 decision = DecisionFacts.from_facts(unpacked.facts)
@@ -140,13 +147,14 @@ class Course:
     def step_ended(self, work: StepWork, end: StepEnd) -> None:
         """Records how a dispatched attempt ended."""
         match end:
-            case Completed(output=output):
-                payload = payloads.pack({}, output)
-                if len(payload) > EVENT_PAYLOAD_BYTES_MAX:
-                    error = failures.too_large("the result of the step", len(payload))
-                    self._fail_step(work, error.code, error.message, "", None)
+            case Completed(output=output, blob=blob):
+                if len(output) > PAYLOAD_BYTES_MAX:
+                    error = failures.too_large("the result of the step", len(output))
+                    self._fail_step(work, error.code, error.message, "", error.details)
                 else:
-                    self._add(kinds.STEP_COMPLETED, payload, work)
+                    if blob is not None and output:
+                        self._contents[blob] = output
+                    self._add(kinds.STEP_COMPLETED, payloads.pack({}, blob or output), work)
             case Undecided(key=key):
                 self._add(kinds.STEP_WAITING, payloads.pack({"on": "operator", "key": key}), work)
                 self._undecided.append(work)
@@ -167,6 +175,8 @@ class Course:
 
     def advance(self, *, beginning: bool = True) -> None:
         """Lets the program run on as far as it can; where not `beginning`, without starting anything new.
+
+        Where it comes to content that is not at hand, that is `wanted`: to be provided before anything else.
 
         Raises:
             LanternError: HISTORY_UNREADABLE.
@@ -226,8 +236,9 @@ class Course:
         """Program and replay core until the program is blocked, then what there is to do; True if that unblocked it."""
         for command in self._program.advance():
             self._replay.issue(command)
-        while (outcome := self._replay.next_outcome()) is not None:
-            self._program.resolve(outcome)
+        while (outcome := self._held or self._replay.next_outcome()) is not None:
+            if not self._resolve(outcome):
+                return False
             for command in self._program.advance():
                 self._replay.issue(command)
         self._replay.finish_history()
@@ -238,6 +249,31 @@ class Course:
             elif beginning and not self.ending:
                 unblocked |= self._do(work)
         return unblocked and not self.ending
+
+    def provide(self, content: bytes) -> None:
+        """Gives the content of the blob that is `wanted`."""
+        assert self.wanted is not None, "asked for"
+        self._contents[self.wanted], self.wanted = content, None
+
+    def _resolve(self, outcome: Outcome) -> bool:
+        """Hands an outcome to the program, or asks for its content where that is a blob that is not at hand."""
+        self._held = None
+        if outcome.blob is not None:
+            content = self._contents.pop(outcome.blob, None)
+            if content is None:
+                self._held, self.wanted = outcome, outcome.blob
+                return False
+            outcome = replace(outcome, data=content, blob=None)
+        self._program.resolve(outcome)
+        return True
+
+    def _content(self, data: bytes) -> Content:
+        """User data as an event holds them: as they are, or by the name of the blob that they are to be kept as."""
+        if len(data) <= PAYLOAD_INLINE_BYTES_MAX:
+            return data
+        blob = BlobRef.of(data)
+        self.uploads[blob] = data
+        return blob
 
     def _do(self, work: Work) -> bool:
         match work:
@@ -264,10 +300,10 @@ class Course:
         except LanternError as error:
             self._finish(Fail.of(error, command.step_id))
             return False
-        payload = payloads.pack({"name": command.name, "source": command.source}, value)
-        if len(payload) > EVENT_PAYLOAD_BYTES_MAX:
-            self._finish(Fail(error=failures.too_large(f"the value of {command.step_id}", len(payload))))
-            return False
+        content = self._content(value)
+        if isinstance(content, BlobRef):
+            self._contents[content] = value
+        payload = payloads.pack({"name": command.name, "source": command.source}, content)
         self._add(kinds.MARKER_RECORDED, payload, step_id=command.step_id)
         return True
 
@@ -313,11 +349,10 @@ class Course:
 
     def _finish(self, command: Succeed | Fail) -> None:
         if isinstance(command, Succeed):
-            payload = payloads.pack({}, command.result)
-            if len(payload) <= EVENT_PAYLOAD_BYTES_MAX:
-                self._end(self._new(kinds.RUN_SUCCEEDED, payload))
+            if len(command.result) <= PAYLOAD_BYTES_MAX:
+                self._end(self._new(kinds.RUN_SUCCEEDED, payloads.pack({}, self._content(command.result))))
                 return
-            command = Fail(error=failures.too_large("the result of the run", len(payload)))
+            command = Fail(error=failures.too_large("the result of the run", len(command.result)))
         facts = failures.printable_error(command.error).to_facts()
         self._end(self._new(kinds.RUN_FAILED, payloads.pack(facts)))
 

@@ -7,10 +7,11 @@ happens meanwhile (steps end, timers come due, the inbox fills) is taken in toge
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from lantern_executor.application.course import Course
 from lantern_executor.application.execution import StepExecution
-from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun
+from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun, Run
 from lantern_executor.domain.step import StepContext, StepEnd
 from lantern_executor.domain.tail import Tail, cut
 from lantern_executor.ports import JournalPort, Program, ProgramsPort, Sources
@@ -121,7 +122,7 @@ class Drive:
         """Returns whether the run is to be handed back."""
         opened = await self._open()
         self._clock_offset_us = opened.now_us - self._sources.monotonic_us()
-        program = self._programs.start(opened.run)
+        program = self._programs.start(await self._with_input(opened.run))
         try:
             course = Course(
                 run_id=opened.run.run_id,
@@ -133,7 +134,7 @@ class Drive:
             )
             tail = await self._load(course, opened)
             course.take_inbox(opened.inbox)
-            return await self._live(course, tail, program, opened.run.workflow_id)
+            return await self._live(course, tail, program, opened.run)
         finally:
             await self._stop_steps()  # before the program: their functions may still use what it holds
             program.close()
@@ -162,7 +163,13 @@ class Drive:
             raise LanternError(reasons.HISTORY_UNREADABLE, "the journal did not return the whole history")
         return Tail(self.run_id, self.epoch, last)
 
-    async def _live(self, course: Course, tail: Tail, program: Program, workflow_id: str) -> bool:
+    async def _with_input(self, run: Run) -> Run:
+        """The run with its input at hand."""
+        if run.input_blob is None:
+            return run
+        return replace(run, input=await self._journal.get_blob(run.tenant_id, run.input_blob))
+
+    async def _live(self, course: Course, tail: Tail, program: Program, run: Run) -> bool:
         while True:
             self._wake.clear()
             if self._is_in_doubt:
@@ -173,12 +180,15 @@ class Drive:
             if not self._draining:
                 course.pass_time()
             course.advance(beginning=not self._draining)
+            if course.wanted is not None:
+                course.provide(await self._journal.get_blob(run.tenant_id, course.wanted))
+                continue
             if not self._running and (course.is_paused or not self._draining):
                 course.park_if_idle()
             if course.ending:
                 await self._stop_steps()  # what is left running when a run ends does not outlive it
             if course.events or course.ending:
-                if await self._commit(course, tail):
+                if await self._commit(course, tail, run.tenant_id):
                     return False
                 if course.events or course.ending:
                     continue  # refused for the inbox: decide anew
@@ -186,7 +196,7 @@ class Drive:
                 await self._be_sure()
                 if self._draining:
                     continue  # meanwhile: what was not begun is begun elsewhere
-                self._dispatch(course, program, workflow_id)
+                self._dispatch(course, program, run)
             if self._draining and not self._running:
                 return True
             await self._sleep(course.next_due_us)
@@ -240,12 +250,15 @@ class Drive:
                 raise LanternError(reasons.INTERNAL, f"step {work.command.step_id} was cancelled by nobody")
             course.step_ended(work, task.result())
 
-    async def _commit(self, course: Course, tail: Tail) -> bool:
+    async def _commit(self, course: Course, tail: Tail, tenant_id: str) -> bool:
         """Appends what was decided; True where that ended the drive.
 
         Raises:
             LanternError: The journal refused it.
         """
+        for blob, content in list(course.uploads.items()):
+            await self._journal.put_blob(tenant_id, content)
+            del course.uploads[blob]
         for events in cut(tuple(course.events), course.ending):
             append = tail.append(events, course.consumed_inbox_number)
             try:
@@ -264,7 +277,7 @@ class Drive:
             course.committed(len(events))
         return bool(course.ending)
 
-    def _dispatch(self, course: Course, program: Program, workflow_id: str) -> None:
+    def _dispatch(self, course: Course, program: Program, run: Run) -> None:
         """Begins the steps whose step_started is committed, the lease being certain to be ours.
 
         Each step makes sure again where it begins: its task runs a little later, and a claim may come before it.
@@ -272,12 +285,13 @@ class Drive:
         for work in course.take_starts():
             context = StepContext(
                 run_id=self.run_id,
-                workflow_id=workflow_id,
+                workflow_id=run.workflow_id,
                 step_id=work.command.step_id,
                 attempt=work.attempt,
                 key_attempt=work.key_attempt,
                 key=work.key,
                 epoch=self.epoch,
+                tenant_id=run.tenant_id,
             )
             call = program.step_call(work.command.step_id)
             task = asyncio.create_task(self._execution.execute(work, call, context))

@@ -17,6 +17,8 @@ from lantern_executor.domain.step import (
 )
 from lantern_executor.ports import JournalPort, Sources
 from lantern_kernel import reasons
+from lantern_kernel.blobs import Content
+from lantern_kernel.bounds import PAYLOAD_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX
 from lantern_kernel.errors import LanternError
 from lantern_kernel.replay import StepWork
 from lantern_kernel.retry import Failure
@@ -52,12 +54,13 @@ class StepExecution:
         command = work.command
         if not command.claim:
             await self._be_sure()
-            return await self._run(work, call, context)
+            return await self._kept(await self._run(work, call, context), context)
         nonce = self._sources.random_bytes(CLAIM_NONCE_BYTES)
         effect = await self._journal.claim_side_effect(context, command.sink, nonce)
         match effect.state:
             case "delivered":
-                return Completed(output=effect.result or b"null")
+                output = b"" if effect.result_blob is not None else effect.result or b"null"
+                return Completed(output=output, blob=effect.result_blob)
             case "refused":
                 return _refused(effect, work)
             case _:
@@ -65,7 +68,7 @@ class StepExecution:
         if not effect.claimed and command.claim != "retry":  # an attempt before this one may have delivered it
             return Undecided(key=context.key) if command.claim == "ask" else Completed(output=b"null")
         await self._be_sure()  # the claim took its time
-        end = await self._run(work, call, context)
+        end = await self._kept(await self._run(work, call, context), context)
         await self._settle(work, end, context)
         return end
 
@@ -82,13 +85,21 @@ class StepExecution:
                 raise
             return failures.timed_out(work.command.type, context.step_id, timeout_ms)
 
+    async def _kept(self, end: StepEnd, context: StepContext) -> StepEnd:
+        """The same end, its output kept as a blob where it is too large for an event."""
+        if isinstance(end, Completed) and PAYLOAD_INLINE_BYTES_MAX < len(end.output) <= PAYLOAD_BYTES_MAX:
+            blob = await self._journal.put_blob(context.tenant_id, end.output)
+            return Completed(output=end.output, blob=blob)
+        return end
+
     async def _settle(self, work: StepWork, end: StepEnd, context: StepContext) -> None:
         """Records what is known of the delivery; an unknown outcome leaves the claim open.
 
         A refusal counts only while every request under the key was refused.
         """
+        result: Content
         if isinstance(end, Completed):
-            delivered, result = True, end.output
+            delivered, result = True, end.blob or end.output
         elif isinstance(end, Failure) and end.outcome == "not_executed" and not work.key_frozen:
             facts = {"code": printable(end.code), "message": printable(end.message)}
             delivered, result = False, json.dumps(facts).encode()

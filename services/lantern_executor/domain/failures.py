@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from lantern_kernel import reasons
-from lantern_kernel.bounds import EVENT_PAYLOAD_BYTES_MAX
+from lantern_kernel.bounds import PAYLOAD_BYTES_MAX
 from lantern_kernel.payloads import RunErrorFacts
 from lantern_kernel.retry import CLASS_OF_STEP_TYPE, Failure
 from lantern_kernel.texts import printable
@@ -47,6 +47,7 @@ def refused(step_type: str, code: str, message: str) -> Failure:
 
 
 def too_large(what: str, size_bytes: int) -> RunErrorFacts:
-    """Something is larger than an event may hold."""
-    message = f"{what} takes {size_bytes} bytes in its event; {EVENT_PAYLOAD_BYTES_MAX} are allowed"
-    return RunErrorFacts(code=reasons.PAYLOAD_TOO_LARGE, message=message)
+    """Something is larger than user data may be."""
+    message = f"{what} takes {size_bytes} bytes; {PAYLOAD_BYTES_MAX} are allowed"
+    details = {"size": str(size_bytes), "limit": str(PAYLOAD_BYTES_MAX)}
+    return RunErrorFacts(code=reasons.PAYLOAD_TOO_LARGE, message=message, details=details)

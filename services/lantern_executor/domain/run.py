@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from lantern_kernel.blobs import BlobRef
 from lantern_kernel.event import Event
 from lantern_kernel.payloads import RunErrorFacts
 
@@ -47,6 +48,10 @@ class Run:
     last_inbox_number: int
     # The number of leases granted so far.
     epoch: int
+    # The blob that holds the input, `input` being empty then.
+    input_blob: BlobRef | None = None
+    # The blob that holds the result, `result` being empty then.
+    result_blob: BlobRef | None = None
 
 
 class HandBack(Enum):
@@ -88,6 +93,8 @@ class StartRequest:
     traceparent: str
     # Sent to the run, whether it is new or not; None for none.
     signal: StartSignal | None = None
+    # The blob that holds the input, `input` being empty then.
+    input_blob: BlobRef | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,6 +123,8 @@ class InboxEntry:
     name: str
     # JSON; may be empty.
     payload: bytes
+    # The blob that holds the payload, `payload` being empty then.
+    payload_blob: BlobRef | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 
+from lantern_kernel.blobs import BlobRef
 from lantern_kernel.retry import Failure
 
 
@@ -25,14 +26,18 @@ class StepContext:
     key: str
     # The lease under which it is dispatched.
     epoch: int
+    # The tenant of the run; empty is `default`.
+    tenant_id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Completed:
     """The step has a result."""
 
-    # JSON, exactly as it is recorded.
+    # JSON, exactly as it is recorded; empty where only the blob is known.
     output: bytes
+    # The blob that holds it, where it is too large for an event.
+    blob: BlobRef | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,3 +74,5 @@ class SideEffect:
     state: str
     # JSON: what came back, or why it was refused.
     result: bytes
+    # The blob that holds it, `result` being empty then.
+    result_blob: BlobRef | None = None

@@ -93,7 +93,7 @@ class FakeClient:
         self._call("start", (agent, fields))
         return self.runs[0]
 
-    async def get(self, run_id: str) -> Run:
+    async def get(self, run_id: str, *, contents: bool = True) -> Run:
         self._call("get", run_id)
         for run in self.runs:
             if run.run_id == run_id:

@@ -19,6 +19,7 @@ from lantern_executor.domain.run import CreatedRun, HandBack, InboxEntry, Opened
 from lantern_executor.domain.step import SideEffect, StepContext
 from lantern_executor.domain.tail import Append
 from lantern_kernel import chain, kinds, payloads, reasons
+from lantern_kernel.blobs import BlobRef, Content
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event, NewEvent
 from lantern_kernel.payloads import ParkFacts, RunErrorFacts
@@ -95,6 +96,7 @@ class JournalWorld:
         self.claims: dict[str, SideEffect] = {}
         self.nonces: dict[str, bytes] = {}  # key: of the claim that won
         self.requests: dict[str, str] = {}
+        self.blobs: dict[BlobRef, bytes] = {}
         self.appends = 0
 
     def now_us(self) -> int:
@@ -116,6 +118,7 @@ class JournalWorld:
             updated_us=self.now_us(),
             ended_us=None,
             input=request.input,
+            input_blob=request.input_blob,
             result=b"",
             error=None,
             traceparent="",
@@ -124,7 +127,8 @@ class JournalWorld:
         )
         row = self.rows[run_id] = Row(run=run)
         self.requests[request.request_id] = run_id
-        self._write(row, [_own(kinds.RUN_STARTED, payloads.pack({"agent": request.agent_name}, request.input))], 0)
+        payload = payloads.pack({"agent": request.agent_name}, request.input_blob or request.input)
+        self._write(row, [_own(kinds.RUN_STARTED, payload)], 0)
         return row
 
     def grant(self, run_id: str, worker_id: str, reason: str = "crash") -> int:
@@ -137,10 +141,12 @@ class JournalWorld:
         row.run = replace(row.run, state="RUNNING", waiting_on="", epoch=row.epoch)
         return row.epoch
 
-    def send(self, run_id: str, kind: str, name: str = "") -> None:
+    def send(self, run_id: str, kind: str, name: str = "", *, blob: BlobRef | None = None) -> None:
         """An inbox entry, unannounced."""
         row = self.rows[run_id]
-        row.inbox.append(InboxEntry(number=len(row.inbox) + 1, kind=kind, name=name, payload=b'{"from":"outside"}'))
+        payload = b'{"from":"outside"}' if blob is None else b""
+        number = len(row.inbox) + 1
+        row.inbox.append(InboxEntry(number=number, kind=kind, name=name, payload=payload, payload_blob=blob))
 
     def append(self, append: Append) -> None:
         row = self.rows[append.run_id]
@@ -174,13 +180,15 @@ class JournalWorld:
                 row.run, state="WAITING", waiting_on=park.waiting_on, due_us=park.due_us, error=park.error
             )
         elif last.kind == kinds.RUN_SUCCEEDED:
-            row.run = replace(row.run, state="SUCCEEDED", result=unpacked.data or b"")
+            row.run = replace(row.run, state="SUCCEEDED", result=unpacked.data or b"", result_blob=unpacked.blob)
         else:
             state = "FAILED" if last.kind == kinds.RUN_FAILED else "CANCELLED"
             row.run = replace(row.run, state=state, error=RunErrorFacts.from_facts(unpacked.facts))
 
     def _write(self, row: Row, events: Sequence[NewEvent], epoch: int) -> None:
         for event in events:
+            blob = payloads.named_blob(event.payload)
+            assert blob is None or blob in self.blobs, "kept before it is named"
             seq = len(row.events) + 1
             digest = event.digest(run_id=row.run.run_id, seq=seq, epoch=epoch)
             previous = row.events[-1].hash if row.events else chain.genesis(row.run.run_id)
@@ -226,6 +234,7 @@ class FakeJournal:
         self.appends: list[Append] = []
         self.released: list[tuple[str, int, HandBack]] = []
         self.opens = 0
+        self.downloads: list[BlobRef] = []
         self.inbox_listener: Callable[[Sequence[str]], None] = lambda run_ids: None
         self.return_listener: Callable[[], None] = lambda: None
         self.trust = asyncio.Event()
@@ -299,11 +308,23 @@ class FakeJournal:
         self.world.nonces[context.key] = nonce
         return SideEffect(claimed=True, state="claimed", result=b"")
 
-    async def settle_side_effect(self, context: StepContext, *, delivered: bool, result: bytes) -> None:
+    async def put_blob(self, tenant_id: str, content: bytes) -> BlobRef:
+        await asyncio.sleep(0)
+        blob = BlobRef.of(content)
+        self.world.blobs[blob] = content
+        return blob
+
+    async def get_blob(self, tenant_id: str, blob: BlobRef) -> bytes:
+        await asyncio.sleep(0)
+        self.downloads.append(blob)
+        return self.world.blobs[blob]
+
+    async def settle_side_effect(self, context: StepContext, *, delivered: bool, result: Content) -> None:
         known = self.world.claims[context.key]
         if known.state == "claimed":
             state = "delivered" if delivered else "refused"
-            self.world.claims[context.key] = SideEffect(claimed=False, state=state, result=result)
+            inline, blob = (b"", result) if isinstance(result, BlobRef) else (result, None)
+            self.world.claims[context.key] = SideEffect(claimed=False, state=state, result=inline, result_blob=blob)
 
     def _held(self, run_id: str, epoch: int) -> Row:
         row = self.world.rows[run_id]
@@ -325,6 +346,10 @@ class Outside:
         self.requests.append((info.step_id, info.key))
         self.effects.setdefault(info.key, info.step_id)
         return value
+
+    async def do_async(self, value: Any) -> Any:
+        """The same, without a thread: simulated time knows none."""
+        return self.do(value)
 
     def count(self, step_id: str) -> int:
         return sum(1 for requested, _ in self.requests if requested == step_id)

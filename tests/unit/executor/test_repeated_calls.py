@@ -36,6 +36,9 @@ class TableChannel:
     def unary_stream(self, path: str, *args: Any, **kwargs: Any) -> None:
         return
 
+    def stream_unary(self, path: str, *args: Any, **kwargs: Any) -> None:
+        return
+
     def stream_stream(self, path: str, *args: Any, **kwargs: Any) -> None:
         return
 

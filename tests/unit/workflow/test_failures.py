@@ -72,7 +72,9 @@ def test_http_answers_are_kept_exactly_where_they_are_json(body: bytes, value: A
         assert recorded == b'{"status":200,"body":' + body + b"}"
 
 
-@pytest.mark.parametrize(("body", "reason"), [(b"\xff", reasons.INVALID_FIELD), (b" " * 300_000, "PAYLOAD_TOO_LARGE")])
+@pytest.mark.parametrize(
+    ("body", "reason"), [(b"\xff", reasons.INVALID_FIELD), (b" " * 67_108_865, "PAYLOAD_TOO_LARGE")]
+)
 def test_http_answers_that_cannot_be_kept(body: bytes, reason: str) -> None:
     with pytest.raises(InvalidField) as caught:
         HttpCall.output(200, body)

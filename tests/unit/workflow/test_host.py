@@ -259,7 +259,7 @@ def test_values_that_json_cannot_say_fail_the_step_or_the_run_with_their_path(va
 
 def test_a_value_over_the_bound_is_refused_by_size() -> None:
     async def program(ctx: lantern.Context) -> Any:
-        return "x" * 300_000
+        return "x" * 67_108_863
 
     assert error_of(program).code == reasons.PAYLOAD_TOO_LARGE
 

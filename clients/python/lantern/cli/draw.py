@@ -9,6 +9,7 @@ from rich.text import Text
 
 from lantern.cli.waterfall import Bar, Outcome, Point, Resume, Row, Waterfall
 from lantern.client.run import Run
+from lantern_kernel.blobs import BlobRef
 
 WIDTH_MIN = 60
 
@@ -215,7 +216,8 @@ def run_end(run: Run) -> list[Text]:
     """What came of it: the result, the error, or what it waits for."""
     lines: list[Text] = []
     if run.state == "SUCCEEDED":
-        lines.append(Text.assemble(("result  ", "bold green"), _pretty(run.result)))
+        shown = _pretty(run.result) if run.result_blob is None else _blob(run.result_blob)
+        lines.append(Text.assemble(("result  ", "bold green"), shown))
     if run.error is not None:
         where = f" (step {run.error.step_id})" if run.error.step_id else ""
         lines.append(Text.assemble(("error   ", "bold red"), f"{run.error.code}: {run.error.message}{where}"))
@@ -237,6 +239,10 @@ def state_text(run: Run) -> Text:
     """The state, with what a waiting run waits on."""
     on = f"({run.waiting_on})" if run.waiting_on else ""
     return Text(run.state + on, style=STATE_STYLES.get(run.state, ""))
+
+
+def _blob(blob: BlobRef) -> str:
+    return f"{blob.size / 2**20:.1f} MiB, SHA-256 {blob.sha256[:12]}..."
 
 
 def _pretty(raw: bytes) -> str:

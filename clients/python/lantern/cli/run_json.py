@@ -8,6 +8,7 @@ from typing import Any
 from lantern.client.approval import Approval
 from lantern.client.run import Run, Taken
 from lantern_kernel import payloads
+from lantern_kernel.blobs import BlobRef
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event
 
@@ -34,6 +35,10 @@ def run_value(run: Run) -> dict[str, Any]:
         value["dueTime"] = time_text(run.due_us)
     if run.end_us is not None:
         value["endTime"] = time_text(run.end_us)
+    if run.input_blob is not None:
+        value["inputBlob"] = _blob(run.input_blob)
+    if run.result_blob is not None:
+        value["resultBlob"] = _blob(run.result_blob)
     if run.input:
         value["input"] = _data(run.input)
     if run.result:
@@ -93,6 +98,8 @@ def event_value(event: Event) -> dict[str, Any]:
     value["facts"] = dict(unpacked.facts)
     if unpacked.data is not None:
         value["data"] = _data(unpacked.data)
+    if unpacked.blob is not None:
+        value["blob"] = _blob(unpacked.blob)
     return value
 
 
@@ -104,6 +111,10 @@ def dump(value: object) -> str:
 def time_text(us: int) -> str:
     """RFC 3339 with microseconds, in UTC."""
     return (_EPOCH + timedelta(microseconds=us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _blob(blob: BlobRef) -> dict[str, Any]:
+    return {"sha256": blob.sha256, "size": blob.size}
 
 
 def _data(raw: bytes) -> Any:

@@ -197,7 +197,7 @@ def show(run: RunArgument, folder: DirOption = None, as_json: JsonOption = False
 
     async def use(client: Client) -> int:
         run_id = await find_run_id(client, run)
-        found = await client.get(run_id)
+        found = await client.get(run_id, contents=False)
         events = await client.events(run_id)
         if as_json:
             print_line(dump({"run": run_value(found), "events": [event_value(event) for event in events]}))
@@ -242,7 +242,7 @@ async def _watch(client: Client, run_id: str, as_json: bool) -> int:
             print_line(dump(event_value(event)))
         else:
             console.print(event_line(event, begin_us, console.width), crop=False)
-    ended = await client.get(run_id)
+    ended = await client.get(run_id, contents=False)
     if not as_json:
         for line in draw.run_end(ended):
             console.print(line)

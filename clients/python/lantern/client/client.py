@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import grpc
@@ -14,10 +15,12 @@ from lantern.api.executor.v1 import executor_service_pb2 as executor_pb
 from lantern.api.executor.v1 import executor_service_pb2_grpc as executor_grpc
 from lantern.api.journal.v1 import approval_service_pb2 as approval_pb
 from lantern.api.journal.v1 import approval_service_pb2_grpc as approval_grpc
+from lantern.api.journal.v1 import blob_service_pb2_grpc as blob_grpc
 from lantern.api.journal.v1 import journal_service_pb2 as pb
 from lantern.api.journal.v1 import journal_service_pb2_grpc as pb_grpc
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
 from lantern.api.journal.v1 import worker_service_pb2_grpc as worker_grpc
+from lantern.client import blobs
 from lantern.client.approval import Approval, ApprovalPage, Decision, approval_from_wire, approval_state_to_wire
 from lantern.client.errors import UNREACHED, to_error
 from lantern.client.run import (
@@ -31,7 +34,8 @@ from lantern.client.run import (
     taken_from_wire,
 )
 from lantern_kernel import json_bytes, kinds, reasons
-from lantern_kernel.bounds import MESSAGE_RECEIVE_BYTES_MAX
+from lantern_kernel.blobs import BlobRef
+from lantern_kernel.bounds import MESSAGE_RECEIVE_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX
 from lantern_kernel.errors import InvalidField, LanternError
 from lantern_kernel.event import Event
 
@@ -146,7 +150,7 @@ class Client:
             "request_id": request_id or new_request_id(),
             "tenant_id": self._tenant_id,
             "agent_name": agent,
-            "input": body,
+            **(await self._content("input", body)),
             "workflow_id": workflow_id,
             "workflow_id_policy": _policy(policy),
         }
@@ -165,9 +169,28 @@ class Client:
         created = await self._call(self._journal.CreateRun, pb.CreateRunRequest(**fields))
         return run_from_wire(created.run)
 
-    async def get(self, run_id: str) -> Run:
-        """One run; RUN_NOT_FOUND where there is none."""
-        return run_from_wire((await self._call(self._journal.GetRun, pb.GetRunRequest(run_id=run_id))).run)
+    async def get(self, run_id: str, *, contents: bool = True) -> Run:
+        """One run; RUN_NOT_FOUND where there is none.
+
+        Input and result above 256 KiB are fetched as well, but for `contents=False`: then `input_blob` and
+        `result_blob` name them, and `blob` fetches one.
+        """
+        run = run_from_wire((await self._call(self._journal.GetRun, pb.GetRunRequest(run_id=run_id))).run)
+        if not contents:
+            return run
+        if run.input_blob is not None:
+            run = replace(run, input=await self.blob(run.input_blob, tenant_id=run.tenant_id))
+        if run.result_blob is not None:
+            run = replace(run, result=await self.blob(run.result_blob, tenant_id=run.tenant_id))
+        return run
+
+    async def blob(self, blob: BlobRef, *, tenant_id: str | None = None) -> bytes:
+        """The content of a blob that a run or an event names (`lantern_kernel.payloads.unpack(...).blob`)."""
+        content = bytearray()
+        try:
+            return await blobs.fetch(self._blobs, self._tenant_id if tenant_id is None else tenant_id, blob, content)
+        except grpc.aio.AioRpcError as error:
+            raise to_error(error, self._journal_address) from None
 
     async def list(
         self,
@@ -227,7 +250,7 @@ class Client:
                         yield event
                         if event.kind in kinds.TERMINAL:
                             return
-                if (await self.get(run_id)).is_terminal:
+                if (await self.get(run_id, contents=False)).is_terminal:
                     # Nothing after `after_seq`: the caller had seen it all.
                     return
                 away_since, told = None, False
@@ -253,9 +276,9 @@ class Client:
 
     async def wait(self, run_id: str, *, on_away: Callable[[LanternError], None] | None = None) -> Run:
         """Waits for the end of a run, however it ends, and returns it; `on_away` as in `watch`."""
-        run = await self.get(run_id)
+        run = await self.get(run_id, contents=False)
         if run.is_terminal:
-            return run
+            return await self.get(run_id)
         async for _ in self.watch(run_id, on_away=on_away):
             pass
         return await self.get(run_id)
@@ -401,17 +424,31 @@ class Client:
         """
         body = _json_of("result", result, result_json)
         state = worker_pb.SideEffect.STATE_DELIVERED if delivered else worker_pb.SideEffect.STATE_REFUSED
-        request = worker_pb.SettleSideEffectRequest(
-            key=key, state=state, result=body, run_id=run_id, worker_id=operator
-        )
+        fields = await self._content("result", body)
+        request = worker_pb.SettleSideEffectRequest(key=key, state=state, run_id=run_id, worker_id=operator, **fields)
         stub = worker_grpc.JournalWorkerServiceStub(self._channel(self._journal_address))
         await self._call(stub.SettleSideEffect, request)
 
     async def _send(self, run_id: str, kind: str, name: str, payload: bytes, request_id: str | None) -> Taken:
         request = pb.SendToRunRequest(
-            request_id=request_id or new_request_id(), run_id=run_id, kind=kind, name=name, payload=payload
+            request_id=request_id or new_request_id(),
+            run_id=run_id,
+            kind=kind,
+            name=name,
+            **(await self._content("payload", payload)),
         )
         return taken_from_wire(await self._call(self._journal.SendToRun, request))
+
+    async def _content(self, field: str, body: bytes) -> dict[str, Any]:
+        """The request's field for user data; what is too large for it is uploaded, and named instead."""
+        if len(body) <= PAYLOAD_INLINE_BYTES_MAX:
+            return {field: body}
+        blob = await blobs.name_of(body)
+        try:
+            await blobs.send(self._blobs, self._tenant_id, blob, body)
+        except grpc.aio.AioRpcError as error:
+            raise to_error(error, self._journal_address) from None
+        return {f"{field}_blob": blobs.blob_to_wire(blob)}
 
     async def _call(self, method: Callable[..., Awaitable[T]], request: object, address: str = "") -> T:
         """One unary call, to the journal where no address is given."""
@@ -433,6 +470,10 @@ class Client:
                 raise error from None
         finally:
             call.cancel()
+
+    @property
+    def _blobs(self) -> Any:
+        return blob_grpc.JournalBlobServiceStub(self._channel(self._journal_address))
 
     @property
     def _journal(self) -> "pb_grpc.JournalServiceAsyncStub":

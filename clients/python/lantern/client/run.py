@@ -8,6 +8,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import run_pb2 as pb
+from lantern.client.blobs import blob_from_wire
+from lantern_kernel.blobs import BlobRef
 from lantern_kernel.errors import InvalidField
 from lantern_kernel.event import Event
 from lantern_kernel.payloads import RunErrorFacts
@@ -56,6 +58,10 @@ class Run:
     traceparent: str
     # Leases granted so far: 1 + resumes.
     epoch: int
+    # The blob that holds the input, where it is above 256 KiB.
+    input_blob: BlobRef | None = None
+    # The blob that holds the result, where it is above 256 KiB.
+    result_blob: BlobRef | None = None
 
     @property
     def is_terminal(self) -> bool:
@@ -126,6 +132,8 @@ def run_from_wire(message: pb.Run) -> Run:
         error=_error_from_wire(message) if message.HasField("error") else None,
         traceparent=message.traceparent,
         epoch=message.epoch,
+        input_blob=blob_from_wire(message.input_blob) if message.HasField("input_blob") else None,
+        result_blob=blob_from_wire(message.result_blob) if message.HasField("result_blob") else None,
     )
 
 

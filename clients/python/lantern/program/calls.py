@@ -68,16 +68,19 @@ class FunctionCall:
             if inspect.iscoroutinefunction(self.fn):
                 value = await self.fn(*self.args)
             else:
-                value = await asyncio.to_thread(self._in_thread)
-                if inspect.isawaitable(value):
-                    value = await value
+                encoded, value = await asyncio.to_thread(self._in_thread)
+                if encoded is not None:
+                    return encoded
+                value = await value
         finally:
             _current.reset(token)
         return json_bytes.encode(value, "result")
 
-    def _in_thread(self) -> Any:
+    def _in_thread(self) -> tuple[bytes | None, Any]:
+        """Its result as bytes, made here since it may be large, or what it is to be awaited for."""
         try:
-            return self.fn(*self.args)
+            value = self.fn(*self.args)
+            return (None, value) if inspect.isawaitable(value) else (json_bytes.encode(value, "result"), None)
         except (StopIteration, GeneratorExit) as error:  # raised into whoever awaits, they would never arrive
             raise RuntimeError(f"the function raised {error!r}") from error
 
