@@ -1,8 +1,8 @@
 """An executor that kills itself (SIGKILL) at a chosen call to the journal, for the crash matrix.
 
-`python doomed_executor.py CALL NUMBER MOMENT`: at the NUMBERth CALL (append, claim_side_effect or settle_side_effect),
-`before` it is sent, or `after` the journal's answer has arrived and nobody has acted on it. NUMBER 0 never dies. Each
-call is written to standard error, so that the test can prove that its matrix left none out.
+`python doomed_executor.py CALL NUMBER MOMENT`: at the NUMBERth CALL (append, claim_side_effect, settle_side_effect or
+put_blob), `before` it is sent, or `after` the journal's answer has arrived and nobody has acted on it. NUMBER 0 never
+dies. Each call is written to standard error, so that the test can prove that its matrix left none out.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from lantern_executor.adapters.journal import GrpcJournal
 PAUSE_S = 0.2
 """Before it dies, so that whatever is wrongly done before the journal has answered gets done."""
 
-CALLS = ("append", "claim_side_effect", "settle_side_effect")
+CALLS = ("append", "claim_side_effect", "settle_side_effect", "put_blob")
 
 
 def doom(call: str, deadly_number: int, moment: str) -> None:

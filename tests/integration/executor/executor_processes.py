@@ -30,8 +30,10 @@ WAIT_S = 30.0
 class Service:
     """One process of ours, started and restarted with the same settings."""
 
-    def __init__(self, module: str, environment: dict[str, str], log: Path) -> None:
+    def __init__(self, module: str, environment: dict[str, str], log: Path, entry: tuple[str, ...] = ()) -> None:
+        """`entry` is a script with its arguments that is run in the place of the module."""
         self._module = module
+        self._entry = entry or ("-m", module)
         self._environment = {k: v for k, v in os.environ.items() if not k.startswith("LANTERN_")} | environment
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
@@ -41,7 +43,7 @@ class Service:
         """Starts it and waits until it serves."""
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", self._module, env=self._environment, stdout=asyncio.subprocess.PIPE, stderr=log
+                sys.executable, *self._entry, env=self._environment, stdout=asyncio.subprocess.PIPE, stderr=log
             )
         assert self._process.stdout is not None
         async with asyncio.timeout(WAIT_S):
@@ -152,8 +154,8 @@ class Cluster:
         self.executors: list[Service] = []
         self._channels: list[grpc.aio.Channel] = []
 
-    async def add_executor(self, **settings: str) -> Service:
-        """One more executor."""
+    async def add_executor(self, entry: tuple[str, ...] = (), /, **settings: str) -> Service:
+        """One more executor; `entry` as in Service."""
         number = len(self.executors)
         environment = {
             "LANTERN_JOURNAL": self.journal.address,
@@ -161,7 +163,7 @@ class Cluster:
             "TEST_LEDGER": str(self.ledger),
             **settings,
         }
-        service = Service("lantern_executor", environment, self.folder / f"executor{number}.log")
+        service = Service("lantern_executor", environment, self.folder / f"executor{number}.log", entry)
         self.executors.append(service)
         await service.start()
         return service
@@ -252,7 +254,7 @@ async def cluster(folder: Path, executors: int = 1, silence: str = "10s", **sett
     made = Cluster(folder, LANTERN_SESSION_SILENCE=silence)
     try:
         await made.journal.start()
-        await asyncio.gather(*(made.add_executor(**settings) for _ in range(executors)))
+        await asyncio.gather(*(made.add_executor((), **settings) for _ in range(executors)))
         yield made
     finally:
         await made.close()

@@ -61,3 +61,16 @@ async def spin(ctx: lantern.Context, order: dict[str, int]) -> None:
     await ctx.step("before", _work, 1, 1)
     while True:
         pass
+
+
+async def _bulk(character: str, size: int) -> str:
+    _note("begin")
+    return character * size
+
+
+@lantern.workflow(name="bulky")
+async def bulky(ctx: lantern.Context, order: dict[str, Any]) -> dict[str, Any]:
+    """A step of `size` bytes, its content handed to a second one, and the input's own beside it in the result."""
+    first = await ctx.step("first", _bulk, "f", order["size"])
+    second = await ctx.step("second", _bulk, first[:1] + "s", order["size"] // 2)
+    return {"given": len(order.get("pad", "")), "first": first, "second": len(second)}
