@@ -5,11 +5,14 @@ from collections.abc import AsyncGenerator
 from hashlib import sha256
 from typing import Any
 
+import grpc
+
 from lantern.api.journal.v1 import blob_service_pb2 as pb
 from lantern.api.journal.v1 import run_pb2
+from lantern.client.errors import to_error
 from lantern_kernel import reasons
 from lantern_kernel.blobs import BlobRef
-from lantern_kernel.bounds import BLOB_CHUNK_BYTES_MAX
+from lantern_kernel.bounds import BLOB_CHUNK_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX
 from lantern_kernel.errors import LanternError
 
 TRANSFER_DEADLINE_S = 120.0
@@ -56,3 +59,23 @@ async def fetch(stub: Any, tenant_id: str, blob: BlobRef, content: bytearray) ->
     if await asyncio.to_thread(lambda: sha256(whole).hexdigest()) != blob.sha256:
         raise LanternError(reasons.BLOB_MISMATCH, f"what came is not blob {blob.sha256}", sha256=blob.sha256)
     return whole
+
+
+async def as_field(stub: Any, address: str, tenant_id: str, field: str, body: bytes) -> dict[str, Any]:
+    """A request's field for user data; what is too large for it is uploaded to `address`, and named instead."""
+    if len(body) <= PAYLOAD_INLINE_BYTES_MAX:
+        return {field: body}
+    blob = await name_of(body)
+    try:
+        await send(stub, tenant_id, blob, body)
+    except grpc.aio.AioRpcError as error:
+        raise to_error(error, address) from None
+    return {f"{field}_blob": blob_to_wire(blob)}
+
+
+async def whole(stub: Any, address: str, tenant_id: str, blob: BlobRef) -> bytes:
+    """The content of a blob, by one call to `address`."""
+    try:
+        return await fetch(stub, tenant_id, blob, bytearray())
+    except grpc.aio.AioRpcError as error:
+        raise to_error(error, address) from None

@@ -35,7 +35,7 @@ from lantern.client.run import (
 )
 from lantern_kernel import json_bytes, kinds, reasons
 from lantern_kernel.blobs import BlobRef
-from lantern_kernel.bounds import MESSAGE_RECEIVE_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX
+from lantern_kernel.bounds import MESSAGE_RECEIVE_BYTES_MAX
 from lantern_kernel.errors import InvalidField, LanternError
 from lantern_kernel.event import Event
 
@@ -186,11 +186,8 @@ class Client:
 
     async def blob(self, blob: BlobRef, *, tenant_id: str | None = None) -> bytes:
         """The content of a blob that a run or an event names (`lantern_kernel.payloads.unpack(...).blob`)."""
-        content = bytearray()
-        try:
-            return await blobs.fetch(self._blobs, self._tenant_id if tenant_id is None else tenant_id, blob, content)
-        except grpc.aio.AioRpcError as error:
-            raise to_error(error, self._journal_address) from None
+        tenant_id = self._tenant_id if tenant_id is None else tenant_id
+        return await blobs.whole(self._blobs, self._journal_address, tenant_id, blob)
 
     async def list(
         self,
@@ -441,14 +438,7 @@ class Client:
 
     async def _content(self, field: str, body: bytes) -> dict[str, Any]:
         """The request's field for user data; what is too large for it is uploaded, and named instead."""
-        if len(body) <= PAYLOAD_INLINE_BYTES_MAX:
-            return {field: body}
-        blob = await blobs.name_of(body)
-        try:
-            await blobs.send(self._blobs, self._tenant_id, blob, body)
-        except grpc.aio.AioRpcError as error:
-            raise to_error(error, self._journal_address) from None
-        return {f"{field}_blob": blobs.blob_to_wire(blob)}
+        return await blobs.as_field(self._blobs, self._journal_address, self._tenant_id, field, body)
 
     async def _call(self, method: Callable[..., Awaitable[T]], request: object, address: str = "") -> T:
         """One unary call, to the journal where no address is given."""
