@@ -5,7 +5,7 @@ from typing import Any
 
 from simulation.cluster import Cluster, DatabaseEdge
 
-KINDS = ("kill", "kill", "freeze", "cut", "cut", "database", "luck", "clock")
+KINDS = ("kill", "kill", "stop", "freeze", "cut", "cut", "database", "luck", "clock")
 
 
 class Chaos:
@@ -42,6 +42,8 @@ class Chaos:
         match kind:
             case "kill":
                 await self._kill(name, for_s / 2)
+            case "stop":
+                await self._stop(name, for_s / 2)
             case "freeze":
                 await self._freeze(name, for_s)
             case "cut":
@@ -59,6 +61,20 @@ class Chaos:
         self._cluster.kill(name)
         await asyncio.sleep(for_s)
         self._cluster.start(name)
+
+    async def _stop(self, name: str, for_s: float) -> None:
+        """In order, as a deploy does it; whoever takes too long is killed."""
+        process, drain = self._cluster.live[name], self._cluster.drains.get(name)
+        if drain is None or not process.is_alive:
+            return
+        self._loop.note(f"stop {process.name}")
+        draining = process.spawn(drain())
+        for _ in range(40):
+            await asyncio.sleep(0.25)
+            if draining.done():
+                break
+        if self._cluster.live[name] is process:
+            await self._kill(name, for_s)
 
     async def _freeze(self, name: str, for_s: float) -> None:
         process = self._cluster.live[name]

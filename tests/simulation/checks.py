@@ -9,6 +9,8 @@ from lantern_kernel.payloads import unpack
 from oracle import waking
 from oracle.tables import RunRow, Tables
 
+_TAKES_IN = {kinds.SIGNAL_RECEIVED, kinds.CANCEL_REQUESTED, kinds.PAUSE_REQUESTED, kinds.RESUME_REQUESTED}
+
 _STATES = {"SUCCEEDED": kinds.RUN_SUCCEEDED, "FAILED": kinds.RUN_FAILED, "CANCELLED": kinds.RUN_CANCELLED}
 
 
@@ -25,6 +27,10 @@ def _stranded(tables: Tables, run: RunRow) -> str:
     rest = tables.inboxes.get(run.run_id, [])[run.consumed_inbox :]
     if any(entry.kind == "cancel" for entry in rest):
         return "its inbox holds a cancel"
+    if run.waiting_on == "paused":
+        # Only the last word counts: who paused it will resume it.
+        said = [entry.kind for entry in rest if entry.kind in ("pause", "resume")]
+        return "its inbox holds a resume" if said[-1:] == ["resume"] else ""
     if run.due_us is not None:
         return ""
     if run.waiting_on in ("capacity", "code_fix"):
@@ -68,13 +74,9 @@ def _of_run(tables: Tables, run: RunRow, events: list[Event]) -> Iterable[str]:
     grants = [event.epoch for event in events if event.kind == kinds.LEASE_GRANTED]
     if grants != list(range(1, len(grants) + 1)):
         yield f"{run.run_id}: grants of epochs {grants}"
-    taken = [
-        unpack(event.payload).facts["number"]
-        for event in events
-        if event.kind in (kinds.SIGNAL_RECEIVED, kinds.CANCEL_REQUESTED)
-    ]
-    if events[-1].kind == kinds.RUN_CANCELLED and events[-1].payload == b"{}":
-        taken = list(range(1, taken[-1] + 1))  # ended by the journal itself: what was said before matters no more
+    taken = [unpack(event.payload).facts["number"] for event in events if event.kind in _TAKES_IN]
+    if run.state == "CANCELLED" and taken and taken[-1] == run.inbox_number and taken == sorted(set(taken)):
+        taken = list(range(1, taken[-1] + 1))  # ended by the journal itself, perhaps: the rest matters no more
     if taken != list(range(1, len(taken) + 1)) or (not run.is_open and len(taken) != run.inbox_number):
         yield f"{run.run_id}: of {run.inbox_number} inbox entries {taken} were taken in"
     done = [event.step_id for event in events if event.kind in (kinds.STEP_COMPLETED, kinds.STEP_FAILED)]

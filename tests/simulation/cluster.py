@@ -1,7 +1,7 @@
 """The services: wired as their own processes wire them, each in a simulated one, over simulated gRPC and database."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
 
@@ -147,6 +147,8 @@ class Cluster:
         self.edges: dict[str, DatabaseEdge] = {}
         self.acknowledged: list[Append] = []
         self.wall_offset_s = 0.0
+        # How a service is told to stop in order, by name, and what it waits for then.
+        self.drains: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
         # When the stream of a session broke, by worker and number.
         self.broken_s: dict[tuple[str, int], float] = {}
         self._drivers: dict[tuple[str, int], str] = {}
@@ -189,6 +191,7 @@ class Cluster:
         """Starts a service in a fresh process; an executor gets a new name, as its worker id is new."""
         kind = name.rpartition("-")[0]
         self._starts += 1
+        self.drains.pop(name, None)
         process = self.live[name] = self.loop.process(f"{name}.{self._starts}" if kind == "executor" else name)
         self.loop.note(f"start {process.name}")
         begin(
@@ -237,6 +240,15 @@ class Cluster:
         begin(process, _calibrate(clock, store))
         self.network.servers[name] = server
 
+        async def drain() -> None:
+            sessions.stop()
+            await asyncio.sleep(1.0)
+            await committer.finish()
+            await runs.finish()
+            await hub.finish(5.0)
+
+        self.drains[name] = drain
+
     async def _executor(self, process: Process, name: str) -> None:
         sources = Sources(self.loop)
         programs = WorkflowPrograms(definitions(), LocalStepRunner(http_session))
@@ -248,6 +260,7 @@ class Cluster:
         executor = Executor(journal=journal, programs=programs, sources=sources, capacity=CAPACITY)
         server: Any = Server(process)
         add_ExecutorServiceServicer_to_server(ExecutorServicer(executor), server)
+        self.drains[name] = lambda: executor.drain(3.0)
         session.start(f"{name}:1")
         await session.wait_attached()
         self.network.servers[f"{name}:1"] = server

@@ -32,6 +32,19 @@ QUIET_S_MAX = 300.0
 EXPECTED_ERRORS = frozenset({"outcome_unknown", "session_broken", "release_failed", "close_failed"})
 """Errors in the log that tell of a fault which was injected."""
 
+WORDS: tuple[tuple[str, ...], ...] = (
+    (),
+    (),
+    ("signal",),
+    ("signal", "signal"),
+    ("cancel",),
+    ("signal", "cancel"),
+    ("pause", "resume"),
+    ("pause", "signal", "resume", "pause", "resume"),
+    ("pause", "cancel"),
+)
+"""What a caller says to its run, one after the other. Whoever pauses it resumes it, or ends it."""
+
 MENDED = frozenset({reasons.RUN_CLOSED, reasons.SIDE_EFFECT_SETTLED})
 
 
@@ -69,6 +82,7 @@ class Callers:
         self._cluster, self._executors, self.count = cluster, executors, count
         self._random = Random(cluster.loop.random.getrandbits(64))
         self.started: dict[str, str] = {}
+        self._said = 0
 
     async def run(self) -> None:
         """For as long as it takes."""
@@ -86,15 +100,15 @@ class Callers:
             self._executors, lambda channel: executor_grpc.ExecutorServiceStub(channel).StartRun(request)
         )
         run_id = self.started[request.request_id] = response.run.run_id
-        for entry in range(self._random.randrange(3)):
+        for kind in self._random.choice(WORDS):
             await asyncio.sleep(self._random.uniform(0, 6))
-            is_cancel = self._random.random() < 0.2
+            self._said += 1
             said = journal_pb.SendToRunRequest(
-                request_id=f"e{entry}",
+                request_id=f"e{self._said}",
                 run_id=run_id,
-                kind="cancel" if is_cancel else "signal",
-                name="" if is_cancel else "paid",
-                payload=b"null" if is_cancel else b"1",
+                kind=kind,
+                name="paid" if kind == "signal" else "",
+                payload=b"1" if kind == "signal" else b"null",
             )
             await self._insist(
                 self._cluster.journals,
