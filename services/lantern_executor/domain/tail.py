@@ -20,7 +20,7 @@ EVENT_OVERHEAD_BYTES = 128
 class Append:
     """Events for one run, to go in whole on top of a named event, or not at all (SPEC J2).
 
-    Not frozen, which would treble the cost of making one.
+    Not frozen, which would double the cost of making one.
     """
 
     # The run.

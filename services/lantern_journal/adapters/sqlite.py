@@ -130,7 +130,7 @@ class SqliteStore(SqlStore):
         blobs: Sequence[NamedBlobs] = (),
         tops: Sequence[Top] = (),
     ) -> tuple[str, ...]:
-        """See Store; a group of events alone goes to the driver directly, which is half the work."""
+        """See Store; a group of events alone goes to the driver directly, without SQLAlchemy's share of the work."""
         if changes or blobs:
             return await super().insert_group(rows, changes, blobs=blobs, tops=tops)
         await self._run(self._writing, self._insert_in_thread, rows)

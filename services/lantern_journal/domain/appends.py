@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
 @dataclass(kw_only=True, slots=True)
 class Append:
-    """Events that a driver wants on top of a named event. Not frozen, which would treble the cost of making one."""
+    """Events that a driver wants on top of a named event. Not frozen, which would double the cost of making one."""
 
     # The run.
     run_id: str
