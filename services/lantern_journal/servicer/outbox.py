@@ -12,7 +12,9 @@ UNANSWERED_APPENDS_MAX = 10_000
 UNANSWERED_BYTES_MAX = 32 * 1024 * 1024
 """A worker with more than this under way is not read from until some are answered and sent."""
 
-RESULTS_PER_MESSAGE_MAX = 4_000
+RESULTS_PER_MESSAGE_MAX = 2_000
+"""A refusal takes a kilobyte at most, so that a message of nothing else stays below 3 MiB."""
+
 INBOX_RUNS_PER_MESSAGE_MAX = 10_000
 
 

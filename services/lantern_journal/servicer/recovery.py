@@ -8,7 +8,8 @@ from lantern.api.journal.v1 import recovery_service_pb2_grpc
 from lantern_journal import validate, wire
 from lantern_journal.application.announcements import Hub
 from lantern_journal.application.leases import Leases
-from lantern_journal.servicer.streams import OpenStreams
+from lantern_journal.servicer.streams import OpenStreams, page_token, position_of
+from lantern_kernel.bounds import PAGE_BYTES_MAX
 
 
 class RecoveryServicer(recovery_service_pb2_grpc.JournalRecoveryServiceServicer):
@@ -24,7 +25,20 @@ class RecoveryServicer(recovery_service_pb2_grpc.JournalRecoveryServiceServicer)
 
     async def FindWorkers(self, request: pb.FindWorkersRequest, context: Any) -> pb.FindWorkersResponse:
         """Returns the live workers."""
-        return pb.FindWorkersResponse(workers=map(wire.worker, await self._leases.workers()))
+        position = position_of(request.page_token, 1)
+        after = position[0] if position else ""
+        found = sorted(await self._leases.workers(), key=lambda worker: worker.worker_id)
+        response, size = pb.FindWorkersResponse(), 0
+        for worker in found:
+            if worker.worker_id <= after:
+                continue
+            message = wire.worker(worker)
+            size += message.ByteSize()
+            if response.workers and size > PAGE_BYTES_MAX:
+                response.next_page_token = page_token(response.workers[-1].worker_id)
+                break
+            response.workers.append(message)
+        return response
 
     async def AcquireLease(self, request: pb.AcquireLeaseRequest, context: Any) -> pb.AcquireLeaseResponse:
         """Grants a lease to a worker's session."""

@@ -35,12 +35,21 @@ class GrpcJournal:
             response = await self._stub.FindOrphans(pb.FindOrphansRequest(page_size=limit))
         return [wire.orphan(message) for message in response.orphans]
 
+    async def _worker_messages(self) -> list[pb.Worker]:
+        messages: list[pb.Worker] = []
+        request = pb.FindWorkersRequest()
+        while True:
+            with translated():
+                response = await self._stub.FindWorkers(request)
+            messages += response.workers
+            if not response.next_page_token:
+                return messages
+            request = pb.FindWorkersRequest(page_token=response.next_page_token)
+
     async def find_workers(self) -> Sequence[Worker]:
         """See ports.Journal. A worker that cannot be called is left out."""
-        with translated():
-            response = await self._stub.FindWorkers(pb.FindWorkersRequest())
         workers: list[Worker] = []
-        for message in response.workers:
+        for message in await self._worker_messages():
             try:
                 workers.append(validate.worker(wire.worker(message)))
             except InvalidField as error:

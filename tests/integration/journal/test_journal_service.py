@@ -7,9 +7,11 @@ import asyncio
 import os
 import signal
 import time
+from typing import Any
 
 import pytest
 from journal_process import (
+    DIGEST,
     Driven,
     JournalProcess,
     Watch,
@@ -342,3 +344,32 @@ async def test_a_killed_journal_loses_nothing_that_it_acknowledged(journal: Jour
         # The append whose outcome is unknown is sent again: it goes in once, whatever became of it.
         assert await worker.accepted(unknown[run.run_id]) == run.seq
         assert len(await history(journal, run.run_id)) == run.seq
+
+
+async def test_workers_come_by_pages_of_bytes(journal: JournalProcess) -> None:
+    """A thousand agents with long names each: five workers are above 1 MiB."""
+    streams: list[Any] = []
+    for number in range(5):
+        offers = [
+            wp.AgentOffer(name=f"{index:04d}" + "n" * 196, digest=DIGEST, program_kind="code") for index in range(1000)
+        ]
+        call = journal.workers().Session()
+        attach = wp.Attach(worker_id=f"w{number}", address="127.0.0.1:1", capacity=1, agents=offers)
+        await call.write(wp.SessionRequest(attach=attach))
+        assert (await call.read()).attached.session_number == 1
+        streams.append(call)
+    for call in streams:
+        await call.write(wp.SessionRequest(ping=1))
+        assert (await call.read()).pong == 1
+    seen: list[str] = []
+    token, pages = "", 0
+    while True:
+        page = await journal.recovery().FindWorkers(rp.FindWorkersRequest(page_token=token))
+        assert page.ByteSize() < 1_100_000
+        seen += [worker.worker_id for worker in page.workers]
+        token, pages = page.next_page_token, pages + 1
+        if not token:
+            break
+    assert (seen, pages > 1) == ([f"w{number}" for number in range(5)], True)
+    for call in streams:
+        call.cancel()

@@ -56,7 +56,9 @@ class FarSide:
         self.close_faults: list[Exception] = []
         self.write_faults: list[Exception] = []
         # Whoever makes a session without saying how it connects gets this.
-        monkeypatch.setitem(session_module.Session.__init__.__kwdefaults__, "connect", self.connect)
+        defaults = session_module.Session.__init__.__kwdefaults__
+        assert defaults is not None
+        monkeypatch.setitem(defaults, "connect", self.connect)
 
     def connect(self, address: str) -> Any:
         if self.connect_faults:

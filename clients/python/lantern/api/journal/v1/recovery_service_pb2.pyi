@@ -41,8 +41,10 @@ class FindOrphansResponse(_message.Message):
     def __init__(self, orphans: _Optional[_Iterable[_Union[Orphan, _Mapping]]] = ...) -> None: ...
 
 class FindWorkersRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("page_token",)
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_token: str
+    def __init__(self, page_token: _Optional[str] = ...) -> None: ...
 
 class Worker(_message.Message):
     __slots__ = ("worker_id", "session_number", "address", "capacity", "lease_count", "tenant_id", "agents")
@@ -71,10 +73,12 @@ class WorkerAgent(_message.Message):
     def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class FindWorkersResponse(_message.Message):
-    __slots__ = ("workers",)
+    __slots__ = ("workers", "next_page_token")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
-    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class AcquireLeaseRequest(_message.Message):
     __slots__ = ("run_id", "lease_target", "reason")

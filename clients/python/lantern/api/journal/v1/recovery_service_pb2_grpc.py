@@ -77,7 +77,8 @@ class JournalRecoveryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FindWorkers(self, request, context):
-        """Returns the workers with a live session, with what they can drive and how many leases they hold.
+        """Returns the workers with a live session, with what they can drive and how many leases they hold, by pages of at most
+        1 MiB: a worker may offer a thousand agents.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

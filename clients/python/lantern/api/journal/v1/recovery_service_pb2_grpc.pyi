@@ -40,7 +40,9 @@ class JournalRecoveryServiceStub:
     QUEUED or RUNNING with no live lease, WAITING ones that are due. There is no next page: what is acquired falls out.
     """
     FindWorkers: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.FindWorkersRequest, _recovery_service_pb2.FindWorkersResponse]
-    """Returns the workers with a live session, with what they can drive and how many leases they hold."""
+    """Returns the workers with a live session, with what they can drive and how many leases they hold, by pages of at most
+    1 MiB: a worker may offer a thousand agents.
+    """
     AcquireLease: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.AcquireLeaseRequest, _recovery_service_pb2.AcquireLeaseResponse]
     """Grants the lease of a run to a worker's session: one UPSERT that inserts or steals only an expired lease, with its
     lease_granted event, in one transaction. The lease lasts `LANTERN_GRANT_TTL` (5 s) unless the worker opens the run.
@@ -68,7 +70,9 @@ class JournalRecoveryServiceAsyncStub(JournalRecoveryServiceStub):
     QUEUED or RUNNING with no live lease, WAITING ones that are due. There is no next page: what is acquired falls out.
     """
     FindWorkers: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.FindWorkersRequest, _recovery_service_pb2.FindWorkersResponse]  # type: ignore[assignment]
-    """Returns the workers with a live session, with what they can drive and how many leases they hold."""
+    """Returns the workers with a live session, with what they can drive and how many leases they hold, by pages of at most
+    1 MiB: a worker may offer a thousand agents.
+    """
     AcquireLease: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.AcquireLeaseRequest, _recovery_service_pb2.AcquireLeaseResponse]  # type: ignore[assignment]
     """Grants the lease of a run to a worker's session: one UPSERT that inserts or steals only an expired lease, with its
     lease_granted event, in one transaction. The lease lasts `LANTERN_GRANT_TTL` (5 s) unless the worker opens the run.
@@ -105,7 +109,9 @@ class JournalRecoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _recovery_service_pb2.FindWorkersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_recovery_service_pb2.FindWorkersResponse, _abc.Awaitable[_recovery_service_pb2.FindWorkersResponse]]:
-        """Returns the workers with a live session, with what they can drive and how many leases they hold."""
+        """Returns the workers with a live session, with what they can drive and how many leases they hold, by pages of at most
+        1 MiB: a worker may offer a thousand agents.
+        """
 
     @_abc_1.abstractmethod
     def AcquireLease(
