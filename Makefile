@@ -48,7 +48,7 @@ test: $(STAMP) postgres ## All tests that a fresh machine can run, but for the f
 	$(PYTEST) tests --ignore=tests/bench --ignore=tests/tidy --ignore=tests/faults
 
 # The tiers, each alone (docs/guides/testing.md).
-TIERS := tidy unit contract vectors simulation integration acceptance faults
+TIERS := tidy unit contract vectors simulation integration migration acceptance faults
 .PHONY: $(addprefix test-,$(TIERS))
 test-tidy: ## Style as tests
 test-unit: ## The pure parts and the application layers over fakes: no sockets, no sleeps
@@ -57,6 +57,7 @@ test-vectors: ## Byte formats against protos/vectors
 test-simulation: export LANTERN_TEST_SIMULATIONS ?= 1000
 test-simulation: ## All services in one simulated world, 1,000 seeds of it: time, network, database, crashes
 test-integration: ## Real services, real databases
+test-migration: ## The journal of the release before beside the new schema, and the reverse
 test-acceptance: ## Separate processes, kill -9, resume
 test-faults: ## Databases, journals and workers killed, cut off and starved under load (LANTERN_TEST_FAULTS=0.2 for a quick look)
 test-faults: strace

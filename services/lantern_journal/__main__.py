@@ -7,11 +7,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import grpc
 import uvloop
 
 from lantern.api.journal.v1 import (
+    admin_service_pb2_grpc,
     approval_service_pb2_grpc,
     blob_service_pb2_grpc,
     feed_service_pb2_grpc,
@@ -20,6 +22,7 @@ from lantern.api.journal.v1 import (
     worker_service_pb2_grpc,
 )
 from lantern_journal.adapters import migrate
+from lantern_journal.adapters.archive_files import FolderFiles
 from lantern_journal.adapters.clock import CarriedClock
 from lantern_journal.adapters.engines import sqlite_path
 from lantern_journal.adapters.postgres import PostgresStore
@@ -32,9 +35,11 @@ from lantern_journal.application.committer import GroupCommitter
 from lantern_journal.application.feed import Feed, FeedTrimmer
 from lantern_journal.application.housekeeping import Housekeeping
 from lantern_journal.application.leases import Leases
+from lantern_journal.application.retention import Retention
 from lantern_journal.application.runs import Runs
 from lantern_journal.application.sessions import Sessions
-from lantern_journal.ports import Disconnected, Store
+from lantern_journal.ports import Clock, Disconnected, Store
+from lantern_journal.servicer.admin import AdminServicer
 from lantern_journal.servicer.approval import ApprovalServicer
 from lantern_journal.servicer.blobs import BlobServicer
 from lantern_journal.servicer.feed import FeedServicer
@@ -78,12 +83,13 @@ async def serve(settings: Settings) -> None:
     journal = JournalServicer(runs, store, streams)
     worker = WorkerServicer(sessions, committer, leases, store, clock, streams)
     recovery = RecoveryServicer(leases, hub, streams)
+    housekeeping = _housekeeping(settings, store, clock)
+    admin = AdminServicer(housekeeping)
     feed = FeedServicer(Feed(store, clock, hub), streams)
-    server = Server(settings.listen, _registrations(journal, approval, blob_servicer, feed, worker, recovery))
+    server = Server(settings.listen, _registrations(journal, approval, blob_servicer, feed, worker, recovery, admin))
     await sessions.adopt()
-    housekeeping = Housekeeping(store)
     # Before the first append: a week whose events have begun to fill the default partition stays there.
-    await housekeeping.tidy()
+    await housekeeping.make_partitions()
     trimmer = FeedTrimmer(store, clock, int(settings.feed_retention_s * 1e6))
     tasks = [
         asyncio.create_task(sessions.run(), name="sessions"),
@@ -116,6 +122,13 @@ async def serve(settings: Settings) -> None:
     await run_until_signal(server.address, drain, tasks)
 
 
+def _housekeeping(settings: Settings, store: Store, clock: Clock) -> Housekeeping:
+    if settings.retention_s is None:
+        return Housekeeping(store)
+    files = FolderFiles(Path(settings.archive_dir))
+    return Housekeeping(store, Retention(store, files, clock, age_us=int(settings.retention_s * 1e6)))
+
+
 async def _open(settings: Settings, clock: CarriedClock) -> Store:
     """The store, and the clock set by it."""
     path = sqlite_path(settings.database)
@@ -146,6 +159,7 @@ def _registrations(
     feed: FeedServicer,
     worker: WorkerServicer,
     recovery: RecoveryServicer,
+    admin: AdminServicer,
 ) -> dict[str, Callable[[grpc.aio.Server], None]]:
     """The services by name, each with what adds it to a server."""
     return {
@@ -166,6 +180,9 @@ def _registrations(
         ),
         f"{PACKAGE}.JournalRecoveryService": lambda to: (
             recovery_service_pb2_grpc.add_JournalRecoveryServiceServicer_to_server(recovery, to)
+        ),
+        f"{PACKAGE}.JournalAdminService": lambda to: admin_service_pb2_grpc.add_JournalAdminServiceServicer_to_server(
+            admin, to
         ),
     }
 

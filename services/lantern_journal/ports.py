@@ -6,6 +6,7 @@ from typing import Protocol
 
 from lantern_journal.domain.appends import Head, Row, Top
 from lantern_journal.domain.approvals import Approval, ApprovalFilter, Decided, Decision, Delegation, Expired
+from lantern_journal.domain.archives import ArchivedRun, Candidate, KeptBlob, Turn
 from lantern_journal.domain.blobs import Collected, NamedBlobs, Place, StoredBlob, Upload
 from lantern_journal.domain.feed import FeedFilter, FeedPage
 from lantern_journal.domain.feed_cursor import Cursor, Snapshot
@@ -34,6 +35,7 @@ from lantern_journal.domain.records import (
     Worker,
 )
 from lantern_journal.domain.run_state import RunChange
+from lantern_kernel.archive import CheckedRun
 from lantern_kernel.blobs import BlobRef
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event
@@ -326,3 +328,87 @@ class Store(Protocol):
     async def next_expiry_us(self) -> int | None:
         """When the next pending approval expires, also in the past; None where none does."""
         ...
+
+    async def take_archive_turn(self, term_us: int) -> Turn | None:
+        """The right to archive for a term; None where another journal has it."""
+        ...
+
+    async def extend_archive_turn(self, turn: int, term_us: int) -> None:
+        """Another term from now, or the end of it (0). LEASE_LOST where another journal has taken it."""
+        ...
+
+    async def archivable(self, before_us: int, after: tuple[int, str], limit: int) -> list[Candidate]:
+        """Runs that ended before a moment and are not archived, after a place (end, run id), in that order."""
+        ...
+
+    async def begin_archive_file(self, turn: int, name: str) -> None:
+        """Notes a file before its first byte is written. LEASE_LOST."""
+        ...
+
+    async def forget_archive_file(self, turn: int, name: str) -> None:
+        """A file that no run is in is no more. LEASE_LOST."""
+        ...
+
+    async def let_go(self, turn: int, name: str, archived: Sequence[ArchivedRun]) -> int:
+        """Takes a file into use and deletes what is in it; how many runs are in it then. LEASE_LOST."""
+        ...
+
+    async def blobs_of(self, run_id: str) -> list[KeptBlob]:
+        """The payloads of a run that are kept apart."""
+        ...
+
+    async def feed_unread_since(self, before_us: int) -> int:
+        """The moment before which no named consumer of the feed has anything to read, at most the given one."""
+        ...
+
+    async def drop_partitions(self, before_us: int) -> list[str]:
+        """Drops the partitions of weeks that ended before a moment, moving the few runs that are still in them."""
+        ...
+
+
+class ArchiveWriter(Protocol):
+    """A file in the making: nobody sees it before it is published."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes so far."""
+        ...
+
+    async def begin_run(self) -> None:
+        """The lines from here on are a run's."""
+        ...
+
+    async def add(self, lines: Sequence[bytes]) -> None:
+        """Its next lines."""
+        ...
+
+    async def end_run(self) -> tuple[int, int]:
+        """The run is whole: where it begins in the file, and how many bytes it is long."""
+        ...
+
+    async def drop_run(self) -> None:
+        """The run was none: the file ends before it again."""
+        ...
+
+    async def publish(self) -> None:
+        """Everything is on the disk, then the file has its name."""
+        ...
+
+    async def abandon(self) -> None:
+        """Nothing of it stays."""
+        ...
+
+
+class ArchiveFiles(Protocol):
+    """Where archive files are kept."""
+
+    async def create(self, name: str, header: bytes) -> ArchiveWriter:
+        """A new file."""
+        ...
+
+    async def check(self, name: str, run: ArchivedRun) -> CheckedRun:
+        """Reads a run of a published file again, from the disk's bytes."""
+        ...
+
+    async def remove(self, name: str) -> None:
+        """Removes a file, published or not; harmless where there is none."""

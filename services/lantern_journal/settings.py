@@ -15,6 +15,8 @@ KNOWN = (
     "LANTERN_SESSION_GRACE",
     "LANTERN_SESSION_SILENCE",
     "LANTERN_FEED_RETENTION",
+    "LANTERN_RETENTION",
+    "LANTERN_ARCHIVE_DIR",
     "LANTERN_MIGRATE",
     "LANTERN_BLOB_KEEP",
     "LANTERN_CHECK_DIGESTS",
@@ -45,6 +47,10 @@ class Settings:
     session_silence_s: float
     # How long followers of all runs may be away.
     feed_retention_s: float
+    # Runs that ended longer ago than this are archived; None: none ever is.
+    retention_s: float | None
+    # The folder of the archive files; empty where there are none.
+    archive_dir: str
     # Bring the database up to date at start; else refuse one that is not.
     migrate: bool
     # How long a blob is kept that nothing names.
@@ -74,6 +80,8 @@ def read(environment: Mapping[str, str]) -> Settings:
         session_grace_s=settings.duration_s(environment, "LANTERN_SESSION_GRACE", 0.25),
         session_silence_s=settings.duration_s(environment, "LANTERN_SESSION_SILENCE", 10.0),
         feed_retention_s=settings.duration_s(environment, "LANTERN_FEED_RETENTION", 72 * 3600.0),
+        retention_s=_retention_s(environment),
+        archive_dir=settings.text(environment, "LANTERN_ARCHIVE_DIR", ""),
         migrate=settings.flag({"LANTERN_MIGRATE": "1", **environment}, "LANTERN_MIGRATE"),
         blob_keep_s=settings.duration_s(environment, "LANTERN_BLOB_KEEP", 86_400.0),
         check_digests=settings.text(environment, "LANTERN_CHECK_DIGESTS", CHECK_IN_MEMORY) == CHECK_IN_SQL,
@@ -86,6 +94,8 @@ def read(environment: Mapping[str, str]) -> Settings:
         raise InvalidField("LANTERN_BLOB_KEEP", f"{found.blob_keep_s} s is not between 0s and {BLOB_KEEP_S_MAX} s")
     if not found.database:
         raise InvalidField("LANTERN_DATABASE", "is not set; sqlite:PATH or postgresql://user@host:port/name")
+    if found.retention_s is not None and not found.archive_dir:
+        raise InvalidField("LANTERN_ARCHIVE_DIR", "is not set; runs that are archived need a folder to go to")
     for name, value in (
         ("LANTERN_LEASE_TTL", found.lease_ttl_s),
         ("LANTERN_GRANT_TTL", found.grant_ttl_s),
@@ -100,3 +110,13 @@ def read(environment: Mapping[str, str]) -> Settings:
     if found.grant_ttl_s > found.lease_ttl_s:
         raise InvalidField("LANTERN_GRANT_TTL", "is longer than LANTERN_LEASE_TTL")
     return found
+
+
+def _retention_s(environment: Mapping[str, str]) -> float | None:
+    name = "LANTERN_RETENTION"
+    if environment.get(name, "").strip().lower() in ("", "off", "none"):
+        return None
+    retention_s = settings.duration_s(environment, name, 0.0)
+    if retention_s <= 0:
+        raise InvalidField(name, "is not a time after which runs are archived; `off` keeps them for ever")
+    return retention_s

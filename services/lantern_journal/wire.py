@@ -15,6 +15,7 @@ from lantern_journal.application.runs import StartRequest
 from lantern_journal.domain import feed_cursor
 from lantern_journal.domain.appends import Append
 from lantern_journal.domain.approvals import Approval, ApprovalState, Decision, Delegation
+from lantern_journal.domain.archives import Archive
 from lantern_journal.domain.feed import FeedPage
 from lantern_journal.domain.leases import AgentOffer
 from lantern_journal.domain.records import (
@@ -230,9 +231,12 @@ def run(record: Run) -> run_pb2.Run:
         traceparent=record.traceparent,
         last_inbox_number=record.inbox_number,
         epoch=record.epoch,
+        archived=record.archived,
         input_blob=_blob(record.input_blob),
         result_blob=_blob(record.result_blob),
     )
+    if record.archive is not None:
+        message.archive.CopyFrom(archive(record.archive))
     if record.due_us is not None:
         message.due_time.CopyFrom(timestamp(record.due_us))
     if record.ended_us is not None:
@@ -240,6 +244,16 @@ def run(record: Run) -> run_pb2.Run:
     if record.error is not None:
         message.error.CopyFrom(error(record.error))
     return message
+
+
+def archive(record: Archive) -> run_pb2.RunArchive:
+    """Where an archived run is."""
+    return run_pb2.RunArchive(
+        file=record.file,
+        archive_time=timestamp(record.archived_us),
+        event_count=record.event_count,
+        head_hash=record.head_hash,
+    )
 
 
 def event(record: Event) -> run_pb2.Event:

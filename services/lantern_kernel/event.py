@@ -73,24 +73,37 @@ class NewEvent(NamedTuple):
         return chain.event_digest(run_id, seq, kind, step_id, attempt, epoch, chain.payload_digest(salt, payload))
 
 
-def find_chain_fault(run_id: str, events: Iterable[Event]) -> str | None:
-    """What is wrong with a run's events as a chain, from its first on; None where nothing is.
+class ChainCheck:
+    """Checks a run's events as a chain, one after the other: dense seq, time never falling, digest and hash."""
 
-    Checks that seq is dense, time never falls, and that digest and hash follow from the rows.
-    """
-    previous_hash, previous_time_us = chain.genesis(run_id), 0
-    for seq, event in enumerate(events, start=1):
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._time_us = 0
+        # Of the last event that was checked.
+        self.seq = 0
+        self.kind = ""
+        self.hash = chain.genesis(run_id)
+
+    def fault_of(self, event: Event) -> str | None:
+        """What is wrong with the next event; None where nothing is."""
+        seq = self.seq + 1
         if event.seq != seq:
             return f"event {seq} is missing: {event.seq} stands in its place"
-        if event.time_us < previous_time_us:
-            return f"event {seq}: time falls from {previous_time_us} to {event.time_us}"
+        if event.time_us < self._time_us:
+            return f"event {seq}: time falls from {self._time_us} to {event.time_us}"
         new = NewEvent(
             kind=event.kind, step_id=event.step_id, attempt=event.attempt, payload=event.payload, salt=event.salt
         )
-        if event.digest != new.digest(run_id=run_id, seq=seq, epoch=event.epoch):
+        if event.digest != new.digest(run_id=self._run_id, seq=seq, epoch=event.epoch):
             return f"event {seq}: its digest does not follow from its content"
-        previous_hash = chain.link(previous_hash, event.digest, event.time_us)
-        if event.hash != previous_hash:
+        link = chain.link(self.hash, event.digest, event.time_us)
+        if event.hash != link:
             return f"event {seq}: its hash does not follow from the one before"
-        previous_time_us = event.time_us
-    return None
+        self.seq, self.kind, self.hash, self._time_us = seq, event.kind, link, event.time_us
+        return None
+
+
+def find_chain_fault(run_id: str, events: Iterable[Event]) -> str | None:
+    """What is wrong with a run's events as a chain, from its first on; None where nothing is."""
+    check = ChainCheck(run_id)
+    return next((fault for event in events if (fault := check.fault_of(event)) is not None), None)

@@ -23,6 +23,8 @@ _CODES: dict[str, grpc.StatusCode] = {
     reasons.RUN_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     reasons.AGENT_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     reasons.SIDE_EFFECT_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    reasons.ARCHIVE_OFF: grpc.StatusCode.FAILED_PRECONDITION,
+    reasons.RUN_ARCHIVED: grpc.StatusCode.FAILED_PRECONDITION,
     reasons.BLOB_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     reasons.APPROVAL_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     reasons.WORKFLOW_ID_IN_USE: grpc.StatusCode.ALREADY_EXISTS,

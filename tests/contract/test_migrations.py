@@ -52,7 +52,8 @@ def test_migrations_lead_to_the_metadata(engine: sa.Engine) -> None:
 def test_migrations_lead_back(engine: sa.Engine) -> None:
     migrate.migrate(engine)
     with engine.begin() as connection:
-        command.downgrade(migrate.config_of(connection), "base")
+        for phase in ("post", "pre"):
+            command.downgrade(migrate.config_of(connection), f"{phase}@base")
     assert set(sa.inspect(engine).get_table_names()) <= {"alembic_version"}
 
 

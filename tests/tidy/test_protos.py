@@ -25,6 +25,7 @@ IDEMPOTENT_BY = {
     "DeferRunRequest": "sets a state",
     "CommitFeedConsumerRequest": "compare-and-set",
     "DriveRequest": "epoch",
+    "ArchiveRunsRequest": "what is archived stays so",
     "PutBlobRequest": "content",
     "HasBlobsRequest": "asking again spares for another while",
     "CollectBlobsRequest": "deletes what nothing names",

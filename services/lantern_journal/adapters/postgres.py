@@ -1,6 +1,7 @@
 """The Store on PostgreSQL: a pool for transactions, and one connection of its own for groups of appends."""
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -188,6 +189,15 @@ class PostgresStore(SqlStore):
             if await self._once(lambda tx, week=week: sql_partitions.make_partition(tx, week)):
                 made.append(week.table)
         return made
+
+    async def drop_partitions(self, before_us: int) -> list[str]:
+        """See Store. A week that does not get its lock is for later."""
+        dropped: list[str] = []
+        for week in await self._once(lambda tx: sql_partitions.weeks_over(tx, before_us)):
+            with contextlib.suppress(Contended):
+                if await self._transact(lambda tx, week=week: sql_partitions.drop_partition(tx, week)):
+                    dropped.append(week.table)
+        return dropped
 
     async def _direct(self, use: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
         """Uses the connection of the groups: autocommit, prepared at once."""

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-REVISION = 1
+REVISION = 3
 """The number of the newest revision in `migrations/` that this code knows."""
 
 metadata = sa.MetaData()
@@ -65,6 +65,8 @@ runs = sa.Table(
     sa.Column("awaited_signals", sa.Text, nullable=False),
     # While nobody drives it: whether a cancel may end it as it stands, as its last run_parked says.
     sa.Column("nothing_to_compensate", sa.Boolean, nullable=False),
+    # Its events are in an archive file: see run_archives.
+    sa.Column("archived", sa.Boolean, nullable=False),
 )
 sa.Index("runs_request", runs.c.tenant_id, runs.c.request_id, unique=True)
 sa.Index("runs_newest", runs.c.tenant_id, runs.c.run_id)
@@ -108,6 +110,13 @@ sa.Index(
     runs.c.recover_after_us,
     postgresql_where=sa.text("recover_after_us > 0"),
     sqlite_where=sa.text("recover_after_us > 0"),
+)
+sa.Index(
+    "runs_to_archive",
+    runs.c.ended_us,
+    runs.c.run_id,
+    postgresql_where=sa.text("ended_us IS NOT NULL AND NOT archived"),
+    sqlite_where=sa.text("ended_us IS NOT NULL AND NOT archived"),
 )
 
 run_locks = sa.Table(
@@ -336,6 +345,38 @@ feed_consumers = sa.Table(
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("cursor", sa.Text, nullable=False),
     sa.Column("updated_us", sa.BigInteger, nullable=False),
+)
+
+run_archives = sa.Table(
+    "run_archives",
+    metadata,
+    sa.Column("run_id", _id, primary_key=True),
+    sa.Column("file", sa.Text, nullable=False),
+    sa.Column("byte_offset", sa.BigInteger, nullable=False),
+    sa.Column("byte_length", sa.BigInteger, nullable=False),
+    sa.Column("event_count", sa.BigInteger, nullable=False),
+    sa.Column("head_hash", sa.LargeBinary, nullable=False),
+    sa.Column("archived_us", sa.BigInteger, nullable=False),
+)
+
+archive_files = sa.Table(
+    "archive_files",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    # The turn in which it was begun; one that is over and left it unfinished left it behind.
+    sa.Column("turn", sa.BigInteger, nullable=False),
+    sa.Column("begun_us", sa.BigInteger, nullable=False),
+    # Since when runs are in it.
+    sa.Column("finished_us", sa.BigInteger),
+)
+
+# Who may archive: one row.
+archive_turns = sa.Table(
+    "archive_turns",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("until_us", sa.BigInteger, nullable=False),
 )
 
 EVENT_COLUMNS = tuple(column.name for column in journal_events.columns)

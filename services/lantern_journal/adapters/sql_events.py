@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from lantern_journal.adapters.postgres_arrays import byteas, int4s, int8s, texts
-from lantern_journal.adapters.schema import EVENT_COLUMNS, journal_events, runs
+from lantern_journal.adapters.schema import EVENT_COLUMNS, journal_events, run_archives, runs
 from lantern_journal.domain import feed
 from lantern_journal.domain.appends import Head, Row, Top, event_of, genesis, not_found, rows_of
+from lantern_journal.domain.archives import archived_error
 from lantern_journal.ports import Collision
 from lantern_kernel.event import Event, NewEvent
 
@@ -134,6 +135,11 @@ def write_events(
     return after, rows
 
 
+_WHERE = sa.select(runs.c.archived, run_archives.c.file).select_from(
+    runs.outerjoin(run_archives, run_archives.c.run_id == runs.c.run_id)
+)
+
+
 def rows_within(sizes: Iterable[int], bytes_max: int, overhead: int) -> int:
     """How many rows of these sizes a page holds: at least one, where there is one."""
     total = taken = 0
@@ -159,8 +165,11 @@ def list_events(
     sizes = connection.execute(window).all()
     taken = rows_within((size for _, size in sizes[:limit]), bytes_max, ROW_OVERHEAD_BYTES)
     if not taken:
-        if not connection.execute(sa.select(runs.c.run_id).where(runs.c.run_id == run_id)).first():
+        row = connection.execute(_WHERE.where(runs.c.run_id == run_id)).one_or_none()
+        if row is None:
             raise not_found(run_id)
+        if row.archived:
+            raise archived_error(run_id, row.file)
         return [], False
     last = sizes[taken - 1][0]
     found = connection.execute(

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_blobs, sql_runs, sql_waking
+from lantern_journal.adapters import sql_archives, sql_blobs, sql_runs, sql_waking
 from lantern_journal.adapters.schema import journal_events, run_inbox, run_locks, runs
 from lantern_journal.adapters.sql_events import Transaction, head_of, rows_within, write_events
 from lantern_journal.domain import run_state
@@ -222,8 +222,11 @@ def list_inbox(
     connection: sa.Connection, run_id: str, after: int, limit: int, bytes_max: int
 ) -> tuple[list[InboxEntry], bool]:
     """A page of inbox entries, cut by rows and bytes."""
-    if not connection.execute(sa.select(runs.c.run_id).where(runs.c.run_id == run_id)).first():
+    archived = connection.execute(sa.select(runs.c.archived).where(runs.c.run_id == run_id)).scalar()
+    if archived is None:
         raise not_found(run_id)
+    if archived:
+        raise sql_archives.refusal(connection, run_id)
     sizes = connection.execute(
         sa.select(run_inbox.c.number, sa.func.length(run_inbox.c.payload))
         .where(run_inbox.c.run_id == run_id, run_inbox.c.number > after)

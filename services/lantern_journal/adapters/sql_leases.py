@@ -4,7 +4,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_inbox, sql_runs, sql_sessions
+from lantern_journal.adapters import sql_archives, sql_inbox, sql_runs, sql_sessions
 from lantern_journal.adapters.schema import journal_events, run_locks, runs
 from lantern_journal.adapters.sql_events import Transaction, head_of, list_events, write_events
 from lantern_journal.adapters.sql_sessions import USED
@@ -124,8 +124,12 @@ def open_run(tx: Transaction, run_id: str, epoch: int, target: LeaseTarget, limi
     The session is held first: were it closed meanwhile, the lease would outlive it by its whole length.
     """
     found = sql_sessions.hold(tx.connection, [target.worker_id]).get(target.worker_id)
-    if not tx.connection.execute(sa.select(runs.c.run_id).where(runs.c.run_id == run_id).with_for_update()).first():
+    held = sa.select(runs.c.archived).where(runs.c.run_id == run_id).with_for_update()
+    archived = tx.connection.execute(held).scalar()
+    if archived is None:
         raise not_found(run_id)
+    if archived:
+        raise sql_archives.refusal(tx.connection, run_id)
     lock = find_lock(tx.connection, run_id)
     if lock is None or (lock.worker_id, lock.epoch) != (target.worker_id, epoch):
         raise lease_lost(run_id, epoch)

@@ -117,3 +117,38 @@ def _vouching(week: Week) -> str:
 def _constraints(connection: sa.Connection) -> list[str]:
     query = f"SELECT conname FROM pg_constraint WHERE conrelid = '{partitions.DEFAULT}'::regclass"
     return list(connection.exec_driver_sql(query).scalars())
+
+
+MOVED_ROWS_MAX = 2_000
+MOVED_BYTES_MAX = 8 * 1024 * 1024
+"""What of a week may still be there when its partition is dropped: it is moved while all appends wait, which takes some
+tens of milliseconds. A week with more of it stays."""
+
+
+def weeks_over(tx: Transaction, before_us: int) -> list[Week]:
+    """The weeks with a partition that ended before a moment."""
+    weeks = (partitions.week_named(name) for name in existing(tx.connection))
+    return [week for week in weeks if week is not None and week.end_us <= before_us]
+
+
+def drop_partition(tx: Transaction, week: Week) -> bool:
+    """Drops a week's partition where little or nothing is left in it; that goes to the default partition first.
+
+    In one transaction: whoever appends to a run that is moved waits, and then finds it where it is now.
+    """
+    if not _begin(tx) or week.table not in existing(tx.connection) or not _is_nearly_empty(tx.connection, week):
+        return False
+    table = partitions.TABLE
+    tx.connection.exec_driver_sql(f"ALTER TABLE {table} DETACH PARTITION {week.table}")
+    tx.connection.exec_driver_sql(f"INSERT INTO {table} SELECT * FROM {week.table}")
+    tx.connection.exec_driver_sql(f"DROP TABLE {week.table}")
+    return True
+
+
+def _is_nearly_empty(connection: sa.Connection, week: Week) -> bool:
+    query = (
+        "SELECT count(*) AS rows, coalesce(sum(octet_length(payload)), 0) AS bytes"
+        f" FROM (SELECT payload FROM {week.table} LIMIT {MOVED_ROWS_MAX + 1}) AS left_over"
+    )
+    rows, size = connection.exec_driver_sql(query).one()
+    return rows <= MOVED_ROWS_MAX and size <= MOVED_BYTES_MAX

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_approval_rows
+from lantern_journal.adapters import sql_approval_rows, sql_archives
 from lantern_journal.adapters.schema import journal_events, run_locks, runs
 from lantern_journal.adapters.sql_events import rows_within
 from lantern_journal.domain import approvals, run_state
@@ -26,6 +26,8 @@ def get_run(connection: sa.Connection, run_id: str) -> Run:
     row = connection.execute(sa.select(runs).where(runs.c.run_id == run_id)).one_or_none()
     if row is None:
         raise not_found(run_id)
+    if row.archived:
+        return replace(_run(row, None, None), archive=sql_archives.archive_of(connection, run_id))
     wanted = [1] + ([row.end_seq] if row.state == RunState.SUCCEEDED else [])
     found: dict[int, bytes] = {
         row.seq: row.payload
@@ -85,6 +87,7 @@ def _run(row: Any, given: Content | None, result: Content | None) -> Run:
         consumed_inbox=row.consumed_inbox,
         epoch=row.epoch,
         end_seq=row.end_seq,
+        archived=row.archived,
         input=given if isinstance(given, bytes) else None,
         result=result if isinstance(result, bytes) else None,
         input_blob=given if isinstance(given, BlobRef) else None,

@@ -346,6 +346,7 @@ def _run_values(new: NewRun, run: Run) -> dict[str, Any]:
         "wake_reason": run_state.STARTED,
         "recover_after_us": 0,
         "created_us": run.created_us,
+        "archived": False,
         "updated_us": run.updated_us,
         "traceparent": run.traceparent,
         "epoch": run.epoch,

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from lantern_journal.adapters import (
     sql_approvals,
+    sql_archives,
     sql_blobs,
     sql_effects,
     sql_events,
@@ -25,6 +26,7 @@ from lantern_journal.adapters import (
 from lantern_journal.adapters.sql_events import Transaction
 from lantern_journal.domain.appends import Head, Row, Top
 from lantern_journal.domain.approvals import Approval, ApprovalFilter, Decided, Decision, Delegation, Expired
+from lantern_journal.domain.archives import ArchivedRun, Candidate, KeptBlob, Turn
 from lantern_journal.domain.blobs import Collected, NamedBlobs, Place, StoredBlob, Upload
 from lantern_journal.domain.feed import FeedFilter, FeedPage
 from lantern_journal.domain.feed_cursor import Cursor, Snapshot
@@ -353,3 +355,42 @@ class SqlStore(abc.ABC):
     async def next_expiry_us(self) -> int | None:
         """See Store."""
         return await self._read(sql_approvals.next_expiry_us)
+
+    # Archives.
+
+    async def take_archive_turn(self, term_us: int) -> Turn | None:
+        """See Store. Tried once: asked again after a lost connection, it would find itself in its own way."""
+        return await self._once(lambda tx: sql_archives.take_turn(tx, term_us))
+
+    async def extend_archive_turn(self, turn: int, term_us: int) -> None:
+        """See Store."""
+        await self._write(sql_archives.extend_turn, turn, term_us)
+
+    async def archivable(self, before_us: int, after: tuple[int, str], limit: int) -> list[Candidate]:
+        """See Store."""
+        return await self._read(sql_archives.archivable, before_us, after, limit)
+
+    async def begin_archive_file(self, turn: int, name: str) -> None:
+        """See Store."""
+        await self._write(sql_archives.begin_file, turn, name)
+
+    async def forget_archive_file(self, turn: int, name: str) -> None:
+        """See Store."""
+        await self._write(sql_archives.forget_file, turn, name)
+
+    async def let_go(self, turn: int, name: str, archived: Sequence[ArchivedRun]) -> int:
+        """See Store."""
+        return await self._write(sql_archives.let_go, turn, name, archived)
+
+    async def drop_partitions(self, before_us: int) -> list[str]:
+        """See Store; here there are none."""
+        del before_us
+        return []
+
+    async def feed_unread_since(self, before_us: int) -> int:
+        """See Store."""
+        return await self._read(sql_archives.unread_since, before_us)
+
+    async def blobs_of(self, run_id: str) -> list[KeptBlob]:
+        """See Store."""
+        return await self._read(sql_archives.blobs_of, run_id)

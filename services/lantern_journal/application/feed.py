@@ -200,7 +200,9 @@ class FeedTrimmer:
         """Drops what is old by now, a little at a time; how many rows."""
         dropped = 0
         try:
-            while rows := await self._store.trim_feed(self._clock.now_us() - self._retention_us, TRIM_ROWS):
+            # Whatever its age, what a named consumer has not read yet stays.
+            before_us = await self._store.feed_unread_since(self._clock.now_us() - self._retention_us)
+            while rows := await self._store.trim_feed(before_us, TRIM_ROWS):
                 dropped += rows
         except Exception as error:
             # Nothing that ends the process: the next time drops more.

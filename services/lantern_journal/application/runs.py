@@ -178,6 +178,8 @@ class Runs:
             while True:
                 head = await self._store.head(run_id)
                 if not head.seq:
+                    # Says where its events are, should it be archived.
+                    await self._store.list_events(run_id, 0, 1, PAGE_BYTES_MAX)
                     raise not_found(run_id)
                 while after_seq < head.seq:
                     events, _ = await self._store.list_events(run_id, after_seq, PAGE_ROWS_MAX, PAGE_BYTES_MAX)

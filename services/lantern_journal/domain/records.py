@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lantern_journal.domain.archives import Archive
 from lantern_journal.domain.leases import AgentOffer
 from lantern_journal.domain.run_state import RunState
 from lantern_kernel.blobs import BlobRef
@@ -132,6 +133,10 @@ class Run:
     epoch: int
     # The place of its terminal event.
     end_seq: int | None
+    # Whether its events are in an archive file.
+    archived: bool = False
+    # Which; None where it is not archived or was not asked for.
+    archive: Archive | None = None
     # Its input; None where it was not asked for.
     input: bytes | None = None
     # Its result; None where there is none or it was not asked for.

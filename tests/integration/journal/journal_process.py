@@ -63,6 +63,10 @@ class JournalProcess:
         assert json.loads(line) == {"address": self.address}
         return self
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
     async def kill(self) -> None:
         assert self._process is not None
         self._process.kill()

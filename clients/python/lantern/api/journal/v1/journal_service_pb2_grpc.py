@@ -110,6 +110,7 @@ class JournalServiceServicer:
 
     def ListEvents(self, request, context):
         """Returns events of a run in order of seq, by pages of at most 1,000 rows and 1 MiB. NOT_FOUND `RUN_NOT_FOUND`.
+        FAILED_PRECONDITION `RUN_ARCHIVED`: they are in the archive file that the metadata name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -118,6 +119,7 @@ class JournalServiceServicer:
     def FollowEvents(self, request, context):
         """Sends the events of a run from a given seq on, as they are committed, and ends after the terminal event. No event is
         left out or sent twice, whatever the commit order. The client may come back with the last seq that it has seen.
+        FAILED_PRECONDITION `RUN_ARCHIVED` as in ListEvents.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -52,10 +52,13 @@ class JournalServiceStub:
     ListRuns: _grpc.UnaryUnaryMultiCallable[_journal_service_pb2.ListRunsRequest, _journal_service_pb2.ListRunsResponse]
     """Returns runs, newest first, by pages (AIP-158)."""
     ListEvents: _grpc.UnaryUnaryMultiCallable[_journal_service_pb2.ListEventsRequest, _journal_service_pb2.ListEventsResponse]
-    """Returns events of a run in order of seq, by pages of at most 1,000 rows and 1 MiB. NOT_FOUND `RUN_NOT_FOUND`."""
+    """Returns events of a run in order of seq, by pages of at most 1,000 rows and 1 MiB. NOT_FOUND `RUN_NOT_FOUND`.
+    FAILED_PRECONDITION `RUN_ARCHIVED`: they are in the archive file that the metadata name.
+    """
     FollowEvents: _grpc.UnaryStreamMultiCallable[_journal_service_pb2.FollowEventsRequest, _journal_service_pb2.FollowEventsResponse]
     """Sends the events of a run from a given seq on, as they are committed, and ends after the terminal event. No event is
     left out or sent twice, whatever the commit order. The client may come back with the last seq that it has seen.
+    FAILED_PRECONDITION `RUN_ARCHIVED` as in ListEvents.
     """
     SendToRun: _grpc.UnaryUnaryMultiCallable[_journal_service_pb2.SendToRunRequest, _journal_service_pb2.SendToRunResponse]
     """Puts an entry into the run's inbox and does what it does to a run that nobody drives, in one transaction: wakes it
@@ -93,10 +96,13 @@ class JournalServiceAsyncStub(JournalServiceStub):
     ListRuns: _aio.UnaryUnaryMultiCallable[_journal_service_pb2.ListRunsRequest, _journal_service_pb2.ListRunsResponse]  # type: ignore[assignment]
     """Returns runs, newest first, by pages (AIP-158)."""
     ListEvents: _aio.UnaryUnaryMultiCallable[_journal_service_pb2.ListEventsRequest, _journal_service_pb2.ListEventsResponse]  # type: ignore[assignment]
-    """Returns events of a run in order of seq, by pages of at most 1,000 rows and 1 MiB. NOT_FOUND `RUN_NOT_FOUND`."""
+    """Returns events of a run in order of seq, by pages of at most 1,000 rows and 1 MiB. NOT_FOUND `RUN_NOT_FOUND`.
+    FAILED_PRECONDITION `RUN_ARCHIVED`: they are in the archive file that the metadata name.
+    """
     FollowEvents: _aio.UnaryStreamMultiCallable[_journal_service_pb2.FollowEventsRequest, _journal_service_pb2.FollowEventsResponse]  # type: ignore[assignment]
     """Sends the events of a run from a given seq on, as they are committed, and ends after the terminal event. No event is
     left out or sent twice, whatever the commit order. The client may come back with the last seq that it has seen.
+    FAILED_PRECONDITION `RUN_ARCHIVED` as in ListEvents.
     """
     SendToRun: _aio.UnaryUnaryMultiCallable[_journal_service_pb2.SendToRunRequest, _journal_service_pb2.SendToRunResponse]  # type: ignore[assignment]
     """Puts an entry into the run's inbox and does what it does to a run that nobody drives, in one transaction: wakes it
@@ -155,7 +161,9 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _journal_service_pb2.ListEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_journal_service_pb2.ListEventsResponse, _abc.Awaitable[_journal_service_pb2.ListEventsResponse]]:
-        """Returns events of a run in order of seq, by pages of at most 1,000 rows and 1 MiB. NOT_FOUND `RUN_NOT_FOUND`."""
+        """Returns events of a run in order of seq, by pages of at most 1,000 rows and 1 MiB. NOT_FOUND `RUN_NOT_FOUND`.
+        FAILED_PRECONDITION `RUN_ARCHIVED`: they are in the archive file that the metadata name.
+        """
 
     @_abc_1.abstractmethod
     def FollowEvents(
@@ -165,6 +173,7 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_journal_service_pb2.FollowEventsResponse], _abc.AsyncIterator[_journal_service_pb2.FollowEventsResponse]]:
         """Sends the events of a run from a given seq on, as they are committed, and ends after the terminal event. No event is
         left out or sent twice, whatever the commit order. The client may come back with the last seq that it has seen.
+        FAILED_PRECONDITION `RUN_ARCHIVED` as in ListEvents.
         """
 
     @_abc_1.abstractmethod

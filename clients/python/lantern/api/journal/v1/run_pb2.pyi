@@ -19,7 +19,7 @@ class Blob(_message.Message):
     def __init__(self, sha256: _Optional[bytes] = ..., size: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "tenant_id", "workflow_id", "agent_name", "agent_version", "agent_digest", "state", "waiting_on", "due_time", "create_time", "update_time", "end_time", "input", "result", "error", "traceparent", "last_inbox_number", "epoch", "input_blob", "result_blob")
+    __slots__ = ("run_id", "tenant_id", "workflow_id", "agent_name", "agent_version", "agent_digest", "state", "waiting_on", "due_time", "create_time", "update_time", "end_time", "input", "result", "error", "traceparent", "last_inbox_number", "epoch", "input_blob", "result_blob", "archived", "archive")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Run.State]
@@ -56,6 +56,8 @@ class Run(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     INPUT_BLOB_FIELD_NUMBER: _ClassVar[int]
     RESULT_BLOB_FIELD_NUMBER: _ClassVar[int]
+    ARCHIVED_FIELD_NUMBER: _ClassVar[int]
+    ARCHIVE_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     tenant_id: str
     workflow_id: str
@@ -76,7 +78,21 @@ class Run(_message.Message):
     epoch: int
     input_blob: Blob
     result_blob: Blob
-    def __init__(self, run_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., workflow_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., agent_version: _Optional[int] = ..., agent_digest: _Optional[str] = ..., state: _Optional[_Union[Run.State, str]] = ..., waiting_on: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., input: _Optional[bytes] = ..., result: _Optional[bytes] = ..., error: _Optional[_Union[_error_pb2.RunError, _Mapping]] = ..., traceparent: _Optional[str] = ..., last_inbox_number: _Optional[int] = ..., epoch: _Optional[int] = ..., input_blob: _Optional[_Union[Blob, _Mapping]] = ..., result_blob: _Optional[_Union[Blob, _Mapping]] = ...) -> None: ...
+    archived: bool
+    archive: RunArchive
+    def __init__(self, run_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., workflow_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., agent_version: _Optional[int] = ..., agent_digest: _Optional[str] = ..., state: _Optional[_Union[Run.State, str]] = ..., waiting_on: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., input: _Optional[bytes] = ..., result: _Optional[bytes] = ..., error: _Optional[_Union[_error_pb2.RunError, _Mapping]] = ..., traceparent: _Optional[str] = ..., last_inbox_number: _Optional[int] = ..., epoch: _Optional[int] = ..., input_blob: _Optional[_Union[Blob, _Mapping]] = ..., result_blob: _Optional[_Union[Blob, _Mapping]] = ..., archived: _Optional[bool] = ..., archive: _Optional[_Union[RunArchive, _Mapping]] = ...) -> None: ...
+
+class RunArchive(_message.Message):
+    __slots__ = ("file", "archive_time", "event_count", "head_hash")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    ARCHIVE_TIME_FIELD_NUMBER: _ClassVar[int]
+    EVENT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    HEAD_HASH_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    archive_time: _timestamp_pb2.Timestamp
+    event_count: int
+    head_hash: bytes
+    def __init__(self, file: _Optional[str] = ..., archive_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., event_count: _Optional[int] = ..., head_hash: _Optional[bytes] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("seq", "kind", "step_id", "attempt", "epoch", "time_us", "payload", "salt", "digest", "hash")
