@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import sqlalchemy as sa
 from sqlalchemy import event, exc, pool
 from sqlalchemy.engine import make_url
@@ -34,6 +35,31 @@ POSTGRES_CONNECT: dict[str, Any] = {
 }
 
 
+POOLED_CONNECT: dict[str, Any] = {
+    **{name: value for name, value in POSTGRES_CONNECT.items() if name != "options"},
+    # The server process that prepared a statement may not be the one that is to execute it.
+    "prepare_threshold": None,
+}
+"""Through a pooler: what belongs to a session is not the journal's to set."""
+
+POOLED_BEGIN = (
+    "SELECT set_config('lock_timeout', '5s', true), set_config('statement_timeout', '30s', true),"
+    f" set_config('idle_in_transaction_session_timeout', '{IDLE_IN_TRANSACTION_S}s', true)"
+)
+"""The bounds of a transaction, said within it."""
+
+
+def is_pooled(url: str) -> bool:
+    """Whether a pooler stands before PostgreSQL, such as PgBouncer.
+
+    It hands out process ids of its own, for it is the pooler that is asked to cancel a statement.
+    """
+    conninfo = postgres_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(conninfo, autocommit=True, **POOLED_CONNECT) as connection:
+        found = connection.execute("SELECT pg_backend_pid()").fetchone()
+        return found is not None and found[0] != connection.info.backend_pid
+
+
 def sqlite_path(url: str) -> Path | None:
     """The file of `sqlite:PATH` (also `sqlite:///PATH`); None where the URL is not SQLite's."""
     if not url.startswith("sqlite:"):
@@ -56,26 +82,31 @@ def postgres_url(url: str) -> sa.URL:
     return parsed.set(drivername="postgresql+psycopg")
 
 
-def postgres_engine(url: str) -> AsyncEngine:
+def postgres_engine(url: str, *, pooled: bool = False) -> AsyncEngine:
     """The pool for transactions; READ COMMITTED with row locks."""
-    return create_async_engine(
+    direct = {**POSTGRES_CONNECT, "options": f"{_POSTGRES_OPTIONS}{IDLE_IN_TRANSACTION_S}s", "prepare_threshold": 1}
+    engine = create_async_engine(
         postgres_url(url),
         pool_size=POOL_CONNECTIONS,
         max_overflow=0,
         pool_timeout=CONNECT_TIMEOUT_S,
         # Not used, and asked for at every connect.
         use_native_hstore=False,
-        connect_args={
-            **POSTGRES_CONNECT,
-            "options": f"{_POSTGRES_OPTIONS}{IDLE_IN_TRANSACTION_S}s",
-            "prepare_threshold": 1,
-        },
+        connect_args=POOLED_CONNECT if pooled else direct,
     )
+    if pooled:
+
+        def on_begin(connection: sa.Connection) -> None:
+            connection.exec_driver_sql(POOLED_BEGIN)
+
+        event.listen(engine.sync_engine, "begin", on_begin)
+    return engine
 
 
-def postgres_sync_engine(url: str) -> sa.Engine:
-    """For migrations."""
-    return sa.create_engine(postgres_url(url), poolclass=pool.NullPool, connect_args=POSTGRES_CONNECT)
+def postgres_sync_engine(url: str, *, pooled: bool = False) -> sa.Engine:
+    """For migrations, which set their bounds within their transactions."""
+    arguments = POOLED_CONNECT if pooled else POSTGRES_CONNECT
+    return sa.create_engine(postgres_url(url), poolclass=pool.NullPool, connect_args=arguments)
 
 
 def sqlite_engine(path: Path, *, begin: str) -> sa.Engine:

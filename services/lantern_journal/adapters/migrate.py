@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import sqlalchemy as sa
 from alembic import command
 from alembic.autogenerate import compare_metadata
@@ -20,7 +21,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import exc
 
-from lantern_journal.adapters.engines import FileLock, postgres_sync_engine, sqlite_engine, sqlite_path
+from lantern_journal.adapters.engines import FileLock, is_pooled, postgres_sync_engine, sqlite_engine, sqlite_path
 from lantern_journal.adapters.schema import REVISION, metadata
 from lantern_journal.domain.partitions import is_partition
 from lantern_kernel import reasons
@@ -85,15 +86,19 @@ def run(url: str, phase: str) -> str:
     """Migrates the database of that URL by command; where it stands then, in words."""
     path = sqlite_path(url)
     lock = FileLock(path) if path is not None else None
-    engine = sqlite_engine(path, begin="BEGIN IMMEDIATE") if path is not None else postgres_sync_engine(url)
     try:
+        engine = (
+            sqlite_engine(path, begin="BEGIN IMMEDIATE")
+            if path is not None
+            else postgres_sync_engine(url, pooled=is_pooled(url))
+        )
         (migrate if phase == PRE else contract)(engine)
         with engine.connect() as connection:
             standing = standing_of(connection)
-    except exc.DatabaseError as error:
-        raise LanternError(reasons.UNAVAILABLE, f"the database cannot be migrated: {error.orig}") from None
+    except (exc.DatabaseError, psycopg.Error) as error:
+        cause = error.orig if isinstance(error, exc.DatabaseError) else error
+        raise LanternError(reasons.UNAVAILABLE, f"the database cannot be migrated: {cause}") from None
     finally:
-        engine.dispose()
         if lock is not None:
             lock.release()
     pending = "" if standing.is_contracted else "; post revisions are pending"

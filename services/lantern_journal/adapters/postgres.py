@@ -13,7 +13,15 @@ from sqlalchemy import exc
 
 from lantern_journal.adapters import migrate as migrations
 from lantern_journal.adapters import sql_partitions
-from lantern_journal.adapters.engines import POSTGRES_CONNECT, postgres_engine, postgres_sync_engine, postgres_url
+from lantern_journal.adapters.engines import (
+    POOLED_BEGIN,
+    POOLED_CONNECT,
+    POSTGRES_CONNECT,
+    is_pooled,
+    postgres_engine,
+    postgres_sync_engine,
+    postgres_url,
+)
 from lantern_journal.adapters.sql_events import (
     POSTGRES_CHECKED_INSERT,
     POSTGRES_HEADS,
@@ -35,6 +43,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHANNEL = "lantern_orphans"
+
+POOLED_HINT_S = 2.0
+"""Behind a pooler, a watcher of orphans looks this often for what other journals have left."""
+
+POOLED_HINT = "queued"
 
 NOW_SQL = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _GIVE_WAY = frozenset({"40001", "40P01", "55P03"})
@@ -76,11 +89,15 @@ class PostgresStore(SqlStore):
 
     is_shared: bool = True
 
-    def __init__(self, url: str, now_sql: str = NOW_SQL, *, check_digests: bool = False) -> None:
+    def __init__(self, url: str, now_sql: str = NOW_SQL, *, check_digests: bool = False, pooled: bool = False) -> None:
         self._now_sql = now_sql
+        self._pooled = pooled
+        self._connect: dict[str, Any] = POOLED_CONNECT if pooled else {**POSTGRES_CONNECT, "prepare_threshold": 0}
+        # Behind a pooler, when the server was last seen to have started.
+        self._server_start = ""
         self.checks_digests = check_digests
         self._conninfo = postgres_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-        self._engine = postgres_engine(url)
+        self._engine = postgres_engine(url, pooled=pooled)
         self._group: psycopg.AsyncConnection[Any] | None = None
         self._group_lock = asyncio.Lock()
         # By it we know our own notices.
@@ -99,12 +116,19 @@ class PostgresStore(SqlStore):
             check_digests: A group of appends goes in only where the database holds what it is put on top of. For
                 databases whose failover may lose commits that were acknowledged; elsewhere it only costs time.
         """
-        engine = postgres_sync_engine(url)
         try:
+            pooled = await asyncio.to_thread(is_pooled, url)
+            engine = postgres_sync_engine(url, pooled=pooled)
             await asyncio.to_thread(migrations.migrate if migrate else migrations.check, engine)
-        except exc.OperationalError as error:
-            raise LanternError(reasons.UNAVAILABLE, f"the database cannot be used: {error.orig}") from None
-        return cls(url, now_sql, check_digests=check_digests)
+        except (exc.OperationalError, psycopg.OperationalError) as error:
+            cause = error.orig if isinstance(error, exc.OperationalError) else error
+            raise LanternError(reasons.UNAVAILABLE, f"the database cannot be used: {cause}") from None
+        if pooled:
+            log.warning(
+                "a pooler stands before the database: announcements of other journals are not heard but asked for",
+                extra={"action": "pooler_found", "every_s": POOLED_HINT_S},
+            )
+        return cls(url, now_sql, check_digests=check_digests, pooled=pooled)
 
     async def close(self) -> None:
         """See Store."""
@@ -118,9 +142,19 @@ class PostgresStore(SqlStore):
         async def ask(connection: psycopg.AsyncConnection[Any]) -> int:
             row = await (await connection.execute(self._now_sql.encode())).fetchone()
             assert row is not None, "a SELECT of one value returns one row"
+            if self._pooled:
+                await self._look_for_restart(connection)
             return row[0]
 
         return await self._direct(ask)
+
+    async def _look_for_restart(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """A pooler keeps our connection while the server behind it goes: what is cached of it is then worth nothing."""
+        row = await (await connection.execute("SELECT pg_postmaster_start_time()::text")).fetchone()
+        start = str(row[0]) if row else ""
+        if self._server_start not in ("", start):
+            self.generation += 1
+        self._server_start = start
 
     async def publish(self, cause: str) -> None:
         """See Store; by NOTIFY."""
@@ -132,7 +166,10 @@ class PostgresStore(SqlStore):
         await self._direct(notify)
 
     async def announcements(self) -> AsyncIterator[str]:
-        """See Store; by LISTEN, on a connection of its own."""
+        """See Store; by LISTEN, on a connection of its own. Behind a pooler nothing is heard: time speaks instead."""
+        while self._pooled:
+            await asyncio.sleep(POOLED_HINT_S)
+            yield POOLED_HINT
         async with await psycopg.AsyncConnection.connect(
             self._conninfo, autocommit=True, **POSTGRES_CONNECT
         ) as connection:
@@ -205,9 +242,13 @@ class PostgresStore(SqlStore):
             try:
                 if self._group is None or self._group.closed:
                     self._group = await psycopg.AsyncConnection.connect(
-                        self._conninfo, autocommit=True, prepare_threshold=0, **POSTGRES_CONNECT
+                        self._conninfo, autocommit=True, **self._connect
                     )
-                return await use(self._group)
+                if not self._pooled:
+                    return await use(self._group)
+                async with self._group.transaction():
+                    await self._group.execute(POOLED_BEGIN.encode())
+                    return await use(self._group)
             except psycopg.errors.UniqueViolation as error:
                 raise Collision(str(error)) from None
             except psycopg.Error as error:
