@@ -16,6 +16,7 @@ from lantern.api.journal.v1 import (
     admin_service_pb2_grpc,
     approval_service_pb2_grpc,
     blob_service_pb2_grpc,
+    doctor_service_pb2_grpc,
     feed_service_pb2_grpc,
     journal_service_pb2_grpc,
     recovery_service_pb2_grpc,
@@ -32,6 +33,7 @@ from lantern_journal.application.announcements import DueTimer, Hub, Relay
 from lantern_journal.application.approvals import Approvals
 from lantern_journal.application.blobs import Blobs
 from lantern_journal.application.committer import GroupCommitter
+from lantern_journal.application.doctor import Doctor
 from lantern_journal.application.feed import Feed, FeedTrimmer
 from lantern_journal.application.housekeeping import Housekeeping
 from lantern_journal.application.leases import Leases
@@ -42,6 +44,7 @@ from lantern_journal.ports import Clock, Disconnected, Store
 from lantern_journal.servicer.admin import AdminServicer
 from lantern_journal.servicer.approval import ApprovalServicer
 from lantern_journal.servicer.blobs import BlobServicer
+from lantern_journal.servicer.doctor import DoctorServicer
 from lantern_journal.servicer.feed import FeedServicer
 from lantern_journal.servicer.journal import JournalServicer
 from lantern_journal.servicer.recovery import RecoveryServicer
@@ -86,7 +89,10 @@ async def serve(settings: Settings) -> None:
     housekeeping = _housekeeping(settings, store, clock)
     admin = AdminServicer(housekeeping)
     feed = FeedServicer(Feed(store, clock, hub), streams)
-    server = Server(settings.listen, _registrations(journal, approval, blob_servicer, feed, worker, recovery, admin))
+    doctor = DoctorServicer(Doctor(store, hub, committer, settings.limits), streams)
+    server = Server(
+        settings.listen, _registrations(journal, approval, blob_servicer, feed, worker, recovery, admin, doctor)
+    )
     await sessions.adopt()
     # Before the first append: a week whose events have begun to fill the default partition stays there.
     await housekeeping.make_partitions()
@@ -160,9 +166,13 @@ def _registrations(
     worker: WorkerServicer,
     recovery: RecoveryServicer,
     admin: AdminServicer,
+    doctor: DoctorServicer,
 ) -> dict[str, Callable[[grpc.aio.Server], None]]:
     """The services by name, each with what adds it to a server."""
     return {
+        f"{PACKAGE}.JournalDoctorService": lambda to: (
+            doctor_service_pb2_grpc.add_JournalDoctorServiceServicer_to_server(doctor, to)
+        ),
         f"{PACKAGE}.JournalService": lambda to: journal_service_pb2_grpc.add_JournalServiceServicer_to_server(
             journal, to
         ),

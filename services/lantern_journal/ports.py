@@ -8,6 +8,7 @@ from lantern_journal.domain.appends import Head, Row, Top
 from lantern_journal.domain.approvals import Approval, ApprovalFilter, Decided, Decision, Delegation, Expired
 from lantern_journal.domain.archives import ArchivedRun, Candidate, KeptBlob, Turn
 from lantern_journal.domain.blobs import Collected, NamedBlobs, Place, StoredBlob, Upload
+from lantern_journal.domain.diagnosis import DatabaseFacts, RunFacts
 from lantern_journal.domain.feed import FeedFilter, FeedPage
 from lantern_journal.domain.feed_cursor import Cursor, Snapshot
 from lantern_journal.domain.leases import Limits
@@ -365,6 +366,28 @@ class Store(Protocol):
         """Drops the partitions of weeks that ended before a moment, moving the few runs that are still in them."""
         ...
 
+    # The doctor.
+
+    async def list_run_ids(self, after: str, limit: int) -> list[str]:
+        """Runs after one (empty: from the first), by id, also those of which there are only events or a lock."""
+        ...
+
+    async def read_run(self, run_id: str, after_seq: int) -> tuple[list[Event], RunFacts | None]:
+        """The next page of a run's events, and with the last page what else is kept of it, all of one moment."""
+        ...
+
+    async def rebuild_run(self, run_id: str) -> dict[str, tuple[object, object]]:
+        """Sets right what does not follow from a run's events: by column what was and what is. Done twice is done."""
+        ...
+
+    async def read_database(self, limits: Limits) -> DatabaseFacts:
+        """How the database itself is; may take long, and holds nobody up."""
+        ...
+
+    async def read_feed_rows(self, cursor: Cursor) -> tuple[list[tuple[int, bytes]], Cursor]:
+        """The rows of the feed after a cursor, id and packed entries, and where they end: a round, or a page of it."""
+        ...
+
 
 class ArchiveWriter(Protocol):
     """A file in the making: nobody sees it before it is published."""
@@ -412,3 +435,4 @@ class ArchiveFiles(Protocol):
 
     async def remove(self, name: str) -> None:
         """Removes a file, published or not; harmless where there is none."""
+        ...

@@ -8,6 +8,7 @@ from google.protobuf import duration_pb2
 
 from lantern.api.journal.v1 import approval_service_pb2 as approval_pb
 from lantern.api.journal.v1 import blob_service_pb2 as blob_pb
+from lantern.api.journal.v1 import doctor_service_pb2 as doctor_pb
 from lantern.api.journal.v1 import feed_service_pb2 as feed_pb
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import recovery_service_pb2 as recovery_pb
@@ -154,6 +155,15 @@ def follow_all(request: feed_pb.FollowAllRequest) -> None:
         raise InvalidField("start", f"{request.start} is no start")
     if request.cursor and request.start:
         raise InvalidField("start", "a cursor says where to begin")
+
+
+def doctor(request: doctor_pb.CheckInvariantsRequest | doctor_pb.RebuildProjectionsRequest) -> None:
+    """CheckInvariants, RebuildProjections."""
+    for field in ("run_id", "after_run_id"):
+        if getattr(request, field):
+            names.check_run_id(field, getattr(request, field))
+    if request.run_id and request.after_run_id:
+        raise InvalidField("after_run_id", "one run is asked for")
 
 
 def consumer_name(name: str) -> None:

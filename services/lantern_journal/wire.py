@@ -6,17 +6,21 @@ from google.protobuf import timestamp_pb2
 
 from lantern.api.error.v1 import error_pb2
 from lantern.api.journal.v1 import approval_service_pb2 as approval_pb
+from lantern.api.journal.v1 import doctor_service_pb2 as doctor_pb
 from lantern.api.journal.v1 import feed_service_pb2 as feed_pb
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import recovery_service_pb2 as recovery_pb
 from lantern.api.journal.v1 import run_pb2
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
+from lantern_journal.application.doctor import Changes, Report
 from lantern_journal.application.runs import StartRequest
 from lantern_journal.domain import feed_cursor
 from lantern_journal.domain.appends import Append
 from lantern_journal.domain.approvals import Approval, ApprovalState, Decision, Delegation
 from lantern_journal.domain.archives import Archive
+from lantern_journal.domain.diagnosis import shown
 from lantern_journal.domain.feed import FeedPage
+from lantern_journal.domain.findings import Finding, Severity
 from lantern_journal.domain.leases import AgentOffer
 from lantern_journal.domain.records import (
     Agent,
@@ -421,4 +425,48 @@ def delegation(request: approval_pb.DelegateApprovalRequest) -> Delegation:
         approval_id=request.approval_id,
         assignee=request.assignee,
         by=request.delegated_by,
+    )
+
+
+_SEVERITIES = {
+    Severity.NOTE: doctor_pb.Finding.SEVERITY_NOTE,
+    Severity.FAULT: doctor_pb.Finding.SEVERITY_FAULT,
+}
+
+
+def finding(record: Finding) -> doctor_pb.Finding:
+    """A finding of the doctor's."""
+    return doctor_pb.Finding(
+        severity=_SEVERITIES[record.severity],
+        check=record.check.value,
+        subject=record.subject,
+        message=record.message,
+        run_id=record.run_id,
+        mendable=record.mendable,
+    )
+
+
+def report(record: Report) -> doctor_pb.CheckInvariantsResponse:
+    """What was found."""
+    return doctor_pb.CheckInvariantsResponse(
+        findings=map(finding, record.findings),
+        run_count=record.runs,
+        event_count=record.events,
+        last_run_id=record.last_run_id,
+        complete=record.is_complete,
+    )
+
+
+def projection_changes(record: Changes) -> doctor_pb.RebuildProjectionsResponse:
+    """What was set right."""
+    return doctor_pb.RebuildProjectionsResponse(
+        changes=[
+            doctor_pb.ProjectionChange(
+                run_id=change.run_id, column=change.column, before=shown(change.before), after=shown(change.after)
+            )
+            for change in record.changes
+        ],
+        run_count=record.runs,
+        last_run_id=record.last_run_id,
+        complete=record.is_complete,
     )

@@ -91,6 +91,8 @@ class ChainCheck:
             return f"event {seq} is missing: {event.seq} stands in its place"
         if event.time_us < self._time_us:
             return f"event {seq}: time falls from {self._time_us} to {event.time_us}"
+        if len(event.salt) != chain.SALT_BYTES:
+            return f"event {seq}: its salt has {len(event.salt)} bytes"
         new = NewEvent(
             kind=event.kind, step_id=event.step_id, attempt=event.attempt, payload=event.payload, salt=event.salt
         )
@@ -99,8 +101,12 @@ class ChainCheck:
         link = chain.link(self.hash, event.digest, event.time_us)
         if event.hash != link:
             return f"event {seq}: its hash does not follow from the one before"
-        self.seq, self.kind, self.hash, self._time_us = seq, event.kind, link, event.time_us
+        self.go_on_from(event)
         return None
+
+    def go_on_from(self, event: Event) -> None:
+        """Takes an event as it is, so as to find what is wrong behind it."""
+        self.seq, self.kind, self.hash, self._time_us = event.seq, event.kind, event.hash, event.time_us
 
 
 def find_chain_fault(run_id: str, events: Iterable[Event]) -> str | None:

@@ -23,6 +23,7 @@ IDEMPOTENT_BY = {
     "SettleSideEffectRequest": "key",
     "AcquireLeaseRequest": "an unopened grant expires by itself",
     "DeferRunRequest": "sets a state",
+    "RebuildProjectionsRequest": "what is in order stays as it is",
     "CommitFeedConsumerRequest": "compare-and-set",
     "DriveRequest": "epoch",
     "ArchiveRunsRequest": "what is archived stays so",
@@ -31,7 +32,7 @@ IDEMPOTENT_BY = {
     "CollectBlobsRequest": "deletes what nothing names",
     "RunPassRequest": "a pass is level-triggered",
 }
-READING = ("Get", "List", "Find", "Follow", "Watch")
+READING = ("Get", "Check", "List", "Find", "Follow", "Watch")
 
 
 def files() -> list[FileDescriptor]:

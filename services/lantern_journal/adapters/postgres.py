@@ -97,6 +97,7 @@ class PostgresStore(SqlStore):
         self._server_start = ""
         self.checks_digests = check_digests
         self._conninfo = postgres_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+        self._url = url
         self._engine = postgres_engine(url, pooled=pooled)
         self._group: psycopg.AsyncConnection[Any] | None = None
         self._group_lock = asyncio.Lock()
@@ -285,6 +286,26 @@ class PostgresStore(SqlStore):
 
     async def _look(self, function: Callable[[sa.Connection], T]) -> T:
         return await self._use(function)
+
+    async def _snapshot(self, function: Callable[[Transaction], T]) -> T:
+        def in_snapshot(connection: sa.Connection) -> T:
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            now_us: int = connection.exec_driver_sql(self._now_sql).scalar_one()
+            return function(Transaction(connection=connection, now_us=now_us))
+
+        return await self._use(in_snapshot)
+
+    async def _apart(self, function: Callable[[Transaction], T]) -> T:
+        def in_thread() -> T:
+            engine = postgres_sync_engine(self._url)
+            with engine.connect() as connection:
+                now_us: int = connection.exec_driver_sql(self._now_sql).scalar_one()
+                return function(Transaction(connection=connection, now_us=now_us))
+
+        try:
+            return await asyncio.to_thread(in_thread)
+        except exc.OperationalError as error:
+            raise Disconnected(str(error.orig)) from None
 
     async def _use(self, function: Callable[[sa.Connection], T]) -> T:
         is_connected = False

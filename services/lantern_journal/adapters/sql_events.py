@@ -154,6 +154,20 @@ def rows_within(sizes: Iterable[int], bytes_max: int, overhead: int) -> int:
 def list_events(
     connection: sa.Connection, run_id: str, after_seq: int, limit: int, bytes_max: int
 ) -> tuple[list[Event], bool]:
+    """A page of a run's events; RUN_NOT_FOUND where there is no such run, and where to look for an archived one."""
+    page, has_more = page_of(connection, run_id, after_seq, limit, bytes_max)
+    if not page:
+        row = connection.execute(_WHERE.where(runs.c.run_id == run_id)).one_or_none()
+        if row is None:
+            raise not_found(run_id)
+        if row.archived:
+            raise archived_error(run_id, row.file)
+    return page, has_more
+
+
+def page_of(
+    connection: sa.Connection, run_id: str, after_seq: int, limit: int, bytes_max: int
+) -> tuple[list[Event], bool]:
     """A page of events, cut by rows and bytes in the database, so that no more than a page is ever read."""
     events = journal_events
     window = (
@@ -165,11 +179,6 @@ def list_events(
     sizes = connection.execute(window).all()
     taken = rows_within((size for _, size in sizes[:limit]), bytes_max, ROW_OVERHEAD_BYTES)
     if not taken:
-        row = connection.execute(_WHERE.where(runs.c.run_id == run_id)).one_or_none()
-        if row is None:
-            raise not_found(run_id)
-        if row.archived:
-            raise archived_error(run_id, row.file)
         return [], False
     last = sizes[taken - 1][0]
     found = connection.execute(

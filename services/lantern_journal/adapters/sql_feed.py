@@ -138,6 +138,17 @@ def read_feed(
     return FeedPage(entries=_read(connection, taken, found), cursor=end, is_end=end.target is None)
 
 
+def read_rows(connection: sa.Connection, of_database: int, cursor: Cursor) -> tuple[list[tuple[int, bytes]], Cursor]:
+    """The rows after a cursor, id and entries, without their events; and where they end."""
+    now, upto_id, from_id = _look(connection, cursor.base.end if cursor.target is None else _NONE)
+    within = cursor
+    if cursor.target is None:
+        within = cursor.within(now, from_id=max(0, from_id - 1), upto_id=upto_id)
+    rows = list(_rows(connection, within, TERMINAL_ROWS_MAX))
+    feed_cursor.check(cursor, of_database, now, _floor(connection))
+    return rows, within.at(rows[-1][0]) if len(rows) == TERMINAL_ROWS_MAX else within.after_round()
+
+
 def _is_postgres(connection: sa.Connection) -> bool:
     return connection.dialect.name == "postgresql"
 

@@ -13,6 +13,7 @@ from lantern_journal.adapters import (
     sql_approvals,
     sql_archives,
     sql_blobs,
+    sql_doctor,
     sql_effects,
     sql_events,
     sql_feed,
@@ -28,6 +29,7 @@ from lantern_journal.domain.appends import Head, Row, Top
 from lantern_journal.domain.approvals import Approval, ApprovalFilter, Decided, Decision, Delegation, Expired
 from lantern_journal.domain.archives import ArchivedRun, Candidate, KeptBlob, Turn
 from lantern_journal.domain.blobs import Collected, NamedBlobs, Place, StoredBlob, Upload
+from lantern_journal.domain.diagnosis import DatabaseFacts, RunFacts
 from lantern_journal.domain.feed import FeedFilter, FeedPage
 from lantern_journal.domain.feed_cursor import Cursor, Snapshot
 from lantern_journal.domain.leases import Limits
@@ -394,3 +396,31 @@ class SqlStore(abc.ABC):
     async def blobs_of(self, run_id: str) -> list[KeptBlob]:
         """See Store."""
         return await self._read(sql_archives.blobs_of, run_id)
+
+    @abc.abstractmethod
+    async def _snapshot(self, function: Callable[[Transaction], T]) -> T:
+        """Runs a function that only reads, and whose statements all see one moment; raises Disconnected."""
+
+    @abc.abstractmethod
+    async def _apart(self, function: Callable[[Transaction], T]) -> T:
+        """Runs a function that only reads and may take long, on a connection and a thread of its own."""
+
+    async def list_run_ids(self, after: str, limit: int) -> list[str]:
+        """See Store."""
+        return await self._read(sql_doctor.list_run_ids, after, limit)
+
+    async def read_run(self, run_id: str, after_seq: int) -> tuple[list[Event], RunFacts | None]:
+        """See Store."""
+        return await self._insist(lambda: self._snapshot(lambda tx: sql_doctor.read_run(tx, run_id, after_seq)))
+
+    async def rebuild_run(self, run_id: str) -> dict[str, tuple[object, object]]:
+        """See Store."""
+        return await self._write(sql_doctor.rebuild_run, run_id)
+
+    async def read_database(self, limits: Limits) -> DatabaseFacts:
+        """See Store."""
+        return await self._insist(lambda: self._apart(lambda tx: sql_doctor.read_database(tx, limits)))
+
+    async def read_feed_rows(self, cursor: Cursor) -> tuple[list[tuple[int, bytes]], Cursor]:
+        """See Store."""
+        return await self._read(sql_feed.read_rows, await self._database_id(), cursor)

@@ -163,6 +163,19 @@ class SqliteStore(SqlStore):
             lambda connection: function(Transaction(connection=connection, now_us=self._clock.now_us()))
         )
 
+    async def _snapshot(self, function: Callable[[Transaction], T]) -> T:
+        return await self._survey(function)
+
+    async def _apart(self, function: Callable[[Transaction], T]) -> T:
+        def in_thread() -> T:
+            with self._read_engine.connect() as connection:
+                return function(Transaction(connection=connection, now_us=self._clock.now_us()))
+
+        try:
+            return await asyncio.to_thread(in_thread)
+        except exc.OperationalError as error:
+            raise Disconnected(str(error.orig)) from None
+
     def _read_in_thread(self, function: Callable[[sa.Connection], T]) -> T:
         try:
             if self._reader is None:

@@ -239,6 +239,14 @@ def error_facts(raw: bytes | None) -> RunErrorFacts | None:
     return None if raw is None else RunErrorFacts.from_facts(json.loads(raw))
 
 
+def facts_equal(one: bytes | None, other: bytes | None) -> bool:
+    """Whether two errors as they are kept say the same."""
+    try:
+        return error_facts(one) == error_facts(other)
+    except (ValueError, AttributeError):
+        return False
+
+
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 

@@ -101,6 +101,22 @@ def worker(
     )
 
 
+@app.command()
+@reported
+def doctor(
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="First rebuild from their events the rows of runs that are wrong.")
+    ] = False,
+    run_id: Annotated[str, typer.Option("--run", metavar="ID", help="Only this run, by its whole id.")] = "",
+    folder: runs.DirOption = None,
+    as_json: runs.JsonOption = False,
+) -> None:
+    """Check that what the journal holds is in order; exit code 0: it is, 1: something is wrong, 2: not checked."""
+    from lantern.cli.doctor import examine
+
+    raise typer.Exit(examine(folder, run_id, rebuild=rebuild, as_json=as_json))
+
+
 def main() -> None:
     """Runs the command with the arguments of this process."""
     if sys.stdout is None or sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison] - closed by the caller
