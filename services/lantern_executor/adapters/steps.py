@@ -129,14 +129,20 @@ def _answered(call: HttpCall, status: int, body: bytes) -> Completed | Failure:
             details={"status": str(status)},
         )
     if len(body) > PAYLOAD_BYTES_MAX:
-        error: LanternError = InvalidField(
-            "body",
-            f"{call.url} answered more than the {PAYLOAD_BYTES_MAX} bytes that can be recorded",
-            reason=reasons.PAYLOAD_TOO_LARGE,
-            limit=PAYLOAD_BYTES_MAX,
-        )
-        return failure_of(error, "http")
-    return Completed(output=call.output(status, body or b"null"))
+        return _too_large(call)
+    output = call.output(status, body or b"null")
+    # What is recorded is the answer with its status.
+    return _too_large(call) if len(output) > PAYLOAD_BYTES_MAX else Completed(output=output)
+
+
+def _too_large(call: HttpCall) -> Failure:
+    error: LanternError = InvalidField(
+        "body",
+        f"{call.url} answered more than the {PAYLOAD_BYTES_MAX} bytes that can be recorded",
+        reason=reasons.PAYLOAD_TOO_LARGE,
+        limit=PAYLOAD_BYTES_MAX,
+    )
+    return failure_of(error, "http")
 
 
 def _unanswered(call: HttpCall, error: Exception) -> Failure:

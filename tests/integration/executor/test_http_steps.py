@@ -15,6 +15,7 @@ from lantern.program.calls import HttpCall
 from lantern_executor.adapters.steps import LocalStepRunner, http_session
 from lantern_executor.domain.step import Completed, StepContext
 from lantern_kernel import reasons
+from lantern_kernel.bounds import PAYLOAD_BYTES_MAX
 from lantern_kernel.retry import Failure
 
 CONTEXT = StepContext(run_id="run", workflow_id="", step_id="charge", attempt=1, key_attempt=1, key="k" * 64, epoch=3)
@@ -145,8 +146,10 @@ async def test_url_that_cannot_be_called_is_final(url: str) -> None:
     assert (end.outcome, end.retryable) == ("not_executed", False)
 
 
-@pytest.mark.parametrize("size", [256 * 1024, 300_000, 20_000_000])
+@pytest.mark.parametrize("size", [PAYLOAD_BYTES_MAX - 2, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MAX + 5_000_000])
 async def test_answer_that_is_too_large_is_a_clear_failure(size: int) -> None:
+    """Also one that is too large only with what is recorded beside it."""
+
     async def large(request: web.Request) -> web.StreamResponse:
         return web.Response(body=b'"' + b"x" * size + b'"')
 
@@ -154,3 +157,13 @@ async def test_answer_that_is_too_large_is_a_clear_failure(size: int) -> None:
         end = await _run(_call(url))
     assert isinstance(end, Failure)
     assert (end.code, end.outcome, end.retryable) == (reasons.PAYLOAD_TOO_LARGE, "unknown", False)
+
+
+async def test_answer_of_some_megabytes_is_recorded_whole() -> None:
+    async def large(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=b'"' + b"x" * 5_000_000 + b'"')
+
+    async with _server(large) as url:
+        end = await _run(_call(url))
+    assert isinstance(end, Completed)
+    assert json.loads(end.output)["body"] == "x" * 5_000_000
