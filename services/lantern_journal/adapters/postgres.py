@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import psycopg
 import sqlalchemy as sa
 from sqlalchemy import exc
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from lantern_journal.adapters import migrate as migrations
 from lantern_journal.adapters import sql_partitions
@@ -289,15 +290,16 @@ class PostgresStore(SqlStore):
 
     async def _snapshot(self, function: Callable[[Transaction], T]) -> T:
         def in_snapshot(connection: sa.Connection) -> T:
-            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             now_us: int = connection.exec_driver_sql(self._now_sql).scalar_one()
             return function(Transaction(connection=connection, now_us=now_us))
 
-        return await self._use(in_snapshot)
+        # Said with the BEGIN: behind a pooler a statement precedes ours, and then it would come too late.
+        engine = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        return await self._use(in_snapshot, engine)
 
     async def _apart(self, function: Callable[[Transaction], T]) -> T:
         def in_thread() -> T:
-            engine = postgres_sync_engine(self._url)
+            engine = postgres_sync_engine(self._url, pooled=self._pooled)
             with engine.connect() as connection:
                 now_us: int = connection.exec_driver_sql(self._now_sql).scalar_one()
                 return function(Transaction(connection=connection, now_us=now_us))
@@ -307,10 +309,10 @@ class PostgresStore(SqlStore):
         except exc.OperationalError as error:
             raise Disconnected(str(error.orig)) from None
 
-    async def _use(self, function: Callable[[sa.Connection], T]) -> T:
+    async def _use(self, function: Callable[[sa.Connection], T], engine: AsyncEngine | None = None) -> T:
         is_connected = False
         try:
-            async with self._engine.begin() as connection:
+            async with (engine or self._engine).begin() as connection:
                 is_connected = True
                 return await connection.run_sync(function)
         except exc.IntegrityError as error:

@@ -16,8 +16,12 @@ from pgbouncer import PgBouncer
 from lantern.api.journal.v1 import journal_service_pb2 as jp
 from lantern.cli.local_postgres import LocalPostgres
 from lantern_journal.adapters import engines, migrate
+from lantern_journal.adapters.postgres import PostgresStore
+from lantern_journal.domain.leases import Limits
 
 SERVICE = Path(engines.__file__).resolve().parents[1]
+
+LIMITS = Limits(grant_us=10_000_000, lease_us=15_000_000, silence_us=9_000_000)
 
 
 @pytest.fixture
@@ -47,6 +51,16 @@ async def taken(worker: Worker, run_id: str) -> Driven:
 def test_a_pooler_is_noticed(pooler: PgBouncer, postgres_database: str) -> None:
     assert engines.is_pooled(pooler.url)
     assert not engines.is_pooled(postgres_database)
+
+
+async def test_the_doctor_reads_through_it(pooler: PgBouncer) -> None:
+    store = await PostgresStore.open(pooler.url)
+    try:
+        events, facts = await store.read_run("no-such-run", 0)
+        assert (events, facts is not None and facts.row) == ([], None)
+        assert (await store.read_database(LIMITS)).differences == ()
+    finally:
+        await store.close()
 
 
 async def test_runs_are_started_driven_and_recovered(journals: list[JournalProcess], pooler: PgBouncer) -> None:
