@@ -29,7 +29,7 @@ from journal_kit import (
 )
 
 from lantern_journal.adapters.clock import CarriedClock
-from lantern_journal.adapters.schema import runs
+from lantern_journal.adapters.schema import run_inbox, runs
 from lantern_journal.adapters.sql_store import SqlStore
 from lantern_journal.application.announcements import Hub
 from lantern_journal.application.committer import GroupCommitter
@@ -37,9 +37,10 @@ from lantern_journal.domain.appends import Append, Row, rows_of
 from lantern_journal.domain.records import Attach, Claim, LeaseTarget, Settlement, SideEffectState, Tending
 from lantern_journal.domain.run_state import RunState, change_of
 from lantern_journal.ports import Store
-from lantern_kernel import payloads, reasons
+from lantern_kernel import kinds, payloads, reasons
+from lantern_kernel.bounds import INBOX_ENTRIES_MAX, INBOX_RESERVE
 from lantern_kernel.event import NewEvent
-from lantern_kernel.payloads import ParkFacts, RunErrorFacts
+from lantern_kernel.payloads import ApprovalFacts, ParkFacts, RunErrorFacts
 
 NOBODY_HEARD = limits(silence_us=0)
 THIRD_DIGEST = "c" * 64
@@ -334,3 +335,26 @@ async def test_a_settlement_and_a_park_at_once_never_miss_each_other(store: Stor
         *(store.settle_side_effect(settlement(run_id, run_id)) for run_id in made),
     )
     assert {await stands(store, run_id) for run_id in made} == {(RunState.QUEUED, "")}
+
+
+async def test_an_approval_expires_although_the_inbox_is_full(store: Store) -> None:
+    full, _ = await driven(store, "r1", "w1")
+    other, _ = await driven(store, "r2", "w2")
+    for run_id in (full.run.run_id, other.run.run_id):
+        facts = ApprovalFacts(approval_id="ask", assignee="ann", expires_us=1)
+        await write(store, run_id, event(kinds.APPROVAL_REQUESTED, facts.pack(b"1"), "ask", 0))
+        await park(store, run_id, "approval")
+    assert isinstance(store, SqlStore)
+    number = INBOX_ENTRIES_MAX + INBOX_RESERVE
+    fill = runs.update().where(runs.c.run_id == full.run.run_id)
+    values = fill.values(inbox_number=number, consumed_inbox=number)
+    await store._transact(lambda tx: tx.connection.execute(values))  # pyright: ignore[reportPrivateUsage]
+    expired = await store.expire_approvals(10)
+    assert {one.run_id: one.woken for one in expired} == {full.run.run_id: True, other.run.run_id: True}
+    assert await store.next_expiry_us() is None
+    await store._transact(  # pyright: ignore[reportPrivateUsage] - as it was, for whoever checks the whole afterwards
+        lambda tx: (
+            tx.connection.execute(fill.values(inbox_number=1, consumed_inbox=0)),
+            tx.connection.execute(run_inbox.update().where(run_inbox.c.number > 1).values(number=1)),
+        )
+    )

@@ -63,7 +63,9 @@ def deliver(tx: Transaction, row: Any, entry: NewEntry) -> SentEntry:
             return SentEntry(number=0, repeated=False, state=state, already_ended=True)
         raise run_state.closed_error(entry.run_id, state.value)
     is_reserved = entry.kind != run_state.SIGNAL
-    if row.inbox_number >= INBOX_ENTRIES_MAX + (INBOX_RESERVE if is_reserved else 0):
+    # There is always room for a decision, one for each approval that the run itself asked for: an expiry that a full
+    # inbox refused would be due for ever, and hold up those of all other runs.
+    if entry.kind != run_state.DECISION and row.inbox_number >= INBOX_ENTRIES_MAX + INBOX_RESERVE * is_reserved:
         raise LanternError(
             reasons.INBOX_FULL, f"the run's inbox holds {INBOX_ENTRIES_MAX} entries", run_id=entry.run_id
         )
