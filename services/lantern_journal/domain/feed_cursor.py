@@ -170,7 +170,7 @@ def _take(content: Iterator[int]) -> int:
     while True:
         byte = next(content)
         number |= (byte & 127) << shift
-        if number > 2 * SEQ_MAX + 1:
+        if number > SEQ_MAX:
             raise ValueError
         if byte < 128:
             return number

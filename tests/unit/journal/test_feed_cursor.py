@@ -69,6 +69,12 @@ def test_nonsense_is_refused(token: str) -> None:
         feed_cursor.from_token(token)
 
 
+def test_a_number_that_the_database_cannot_take_is_refused() -> None:
+    with pytest.raises(LanternError) as refused:
+        feed_cursor.from_token(feed_cursor.to_token(Cursor(database_id=1, base=Snapshot(end=2**63))))
+    assert refused.value.reason == reasons.FEED_CURSOR_INVALID
+
+
 def test_snapshots_are_ordered_by_what_they_saw() -> None:
     early, late = Snapshot(end=10, under_way=(7, 8)), Snapshot(end=10, under_way=(8,))
     assert late.is_later_than(early)
