@@ -152,3 +152,22 @@ async def test_of_two_that_change_partitions_one_does(stores: list[PostgresStore
         assert await stores[1].make_partitions(0) == []
     with engine.connect() as connection:
         assert week.table in sql_partitions.existing(connection)
+
+
+async def test_a_week_that_is_not_looked_through_in_time_holds_up_no_other(
+    stores: list[PostgresStore], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    week, after = partitions.weeks_ahead((await this_week(stores[0])).start_us, 1)
+    assert await stores[0].make_partitions(1) == [week.table, after.table]
+    look = sql_partitions._is_nearly_empty  # pyright: ignore[reportPrivateUsage]
+
+    def slow(connection: sa.Connection, looked_at: partitions.Week) -> bool:
+        if looked_at == week:
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 50")
+            connection.exec_driver_sql("SELECT pg_sleep(10)")
+        return look(connection, looked_at)
+
+    monkeypatch.setattr(sql_partitions, "_is_nearly_empty", slow)
+    assert await stores[0].drop_partitions(after.end_us) == [after.table]
+    with engine.connect() as connection:
+        assert week.table in sql_partitions.existing(connection)

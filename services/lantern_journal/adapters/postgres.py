@@ -1,7 +1,6 @@
 """The Store on PostgreSQL: a pool for transactions, and one connection of its own for groups of appends."""
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -230,12 +229,22 @@ class PostgresStore(SqlStore):
         return made
 
     async def drop_partitions(self, before_us: int) -> list[str]:
-        """See Store. A week that does not get its lock is for later."""
+        """See Store. A week that does not get its lock, or is not looked through in time, is for later."""
         dropped: list[str] = []
         for week in await self._once(lambda tx: sql_partitions.weeks_over(tx, before_us)):
-            with contextlib.suppress(Contended):
+            try:
                 if await self._transact(lambda tx, week=week: sql_partitions.drop_partition(tx, week)):
                     dropped.append(week.table)
+            except Contended:
+                continue
+            except LanternError as error:
+                if error.reason != reasons.UNAVAILABLE:
+                    raise
+                # What is deleted from it and not yet vacuumed still has to be read; the other weeks need not wait.
+                log.warning(
+                    "a partition is dropped later",
+                    extra={"action": "partition_kept", "table": week.table, "hint": error.message},
+                )
         return dropped
 
     async def _direct(self, use: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
