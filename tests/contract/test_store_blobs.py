@@ -15,6 +15,7 @@ from journal_kit import LIMITS, SOURCES, attach, driven, entry, event, head, new
 from test_store_appends import append_on, committer_of, reason_of
 
 from lantern_journal.adapters.clock import CarriedClock
+from lantern_journal.application import blobs as application_blobs
 from lantern_journal.application.announcements import Hub
 from lantern_journal.application.blobs import WRITE_BYTES, Blobs
 from lantern_journal.application.runs import Runs, StartRequest
@@ -346,3 +347,25 @@ async def test_the_collection_never_takes_what_is_being_named(store: Store) -> N
     assert await blobs_of(store).has(TENANT, sorted(wanted)) == sorted(wanted)
     for blob in sorted(wanted)[:20]:
         assert BlobRef.of(await get(store, blob)) == blob
+
+
+async def test_a_silent_upload_gives_up_its_turn(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application_blobs, "PART_S_MAX", 0.2)
+    monkeypatch.setattr(application_blobs, "UPLOADS_AT_ONCE", 1)
+    content, hub = os.urandom(2 * WRITE_BYTES), Hub()
+    blobs = Blobs(store, CarriedClock(), SOURCES, hub, kept_us=KEPT_US)
+
+    async def silent() -> AsyncIterator[bytes]:
+        async for part in parts_of(content[: WRITE_BYTES + 5]):
+            yield part
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(blobs.put(TENANT, BlobRef.of(content), silent()))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        assert await blobs.put(TENANT, BlobRef.of(b"y"), parts_of(b"y"))
+        with pytest.raises(LanternError) as caught:
+            await task
+    assert caught.value.reason == reasons.UNAVAILABLE
+    await hub.finish(5)
+    assert await chunks_left(store) == 1

@@ -9,6 +9,7 @@ from lantern_journal.application.announcements import Hub
 from lantern_journal.domain import blobs as domain
 from lantern_journal.domain.blobs import CHUNK_BYTES, Collected, Upload
 from lantern_journal.ports import Clock, Sources, Store
+from lantern_kernel import reasons
 from lantern_kernel.blobs import BlobRef
 from lantern_kernel.errors import LanternError
 
@@ -26,6 +27,9 @@ COLLECT_S_MAX = 5.0
 """One pass goes on for so long, and the next from where it stopped."""
 
 ABANDON_S = 5.0
+
+PART_S_MAX = 30.0
+"""An upload of which nothing comes for so long gives its turn to the next one."""
 
 
 class Blobs:
@@ -67,7 +71,7 @@ class Blobs:
     async def _receive(self, upload: Upload, parts: AsyncIterator[bytes]) -> None:
         blob, digest, size, number = upload.blob, sha256(), 0, 0
         waiting = bytearray()
-        async for part in parts:
+        async for part in _in_time(parts):
             size += len(part)
             if size > blob.size:
                 raise domain.mismatch(blob, f"more came than the {blob.size} bytes that were declared")
@@ -142,3 +146,18 @@ class Blobs:
                 log.warning("blobs not collected", extra={"action": "collect_failed", "reason": error.reason})
             except Exception:
                 log.exception("blobs not collected", extra={"action": "collect_failed"})
+
+
+async def _in_time(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """The parts as they come; UNAVAILABLE where the next one does not."""
+    while True:
+        try:
+            async with asyncio.timeout(PART_S_MAX):
+                part = await anext(parts)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise LanternError(
+                reasons.UNAVAILABLE, f"nothing of the upload came for {PART_S_MAX:g} s; send it again"
+            ) from None
+        yield part
