@@ -10,7 +10,7 @@ import journal_kit as kit
 import pytest
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_partitions
+from lantern_journal.adapters import sql_partitions, sql_sessions
 from lantern_journal.adapters.engines import postgres_sync_engine
 from lantern_journal.adapters.postgres import PostgresStore
 from lantern_journal.adapters.sql_events import POSTGRES_HEADS, Transaction
@@ -152,6 +152,16 @@ async def test_of_two_that_change_partitions_one_does(stores: list[PostgresStore
         assert await stores[1].make_partitions(0) == []
     with engine.connect() as connection:
         assert week.table in sql_partitions.existing(connection)
+
+
+async def test_workers_come_while_partitions_are_changed(stores: list[PostgresStore], engine: sa.Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sql_partitions.HOUSEKEEPING_LOCK)))
+        async with asyncio.timeout(3):
+            assert (await kit.attach(stores[0], "late")).session_number == 1
+    with engine.begin() as connection:
+        sql_sessions.lock_agents(connection)
+        assert await stores[0].make_partitions(0) == [(await this_week(stores[0])).table]
 
 
 async def test_a_week_that_is_not_looked_through_in_time_holds_up_no_other(

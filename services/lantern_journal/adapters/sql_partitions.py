@@ -10,8 +10,8 @@ from lantern_journal.adapters.sql_events import Transaction
 from lantern_journal.domain import partitions
 from lantern_journal.domain.partitions import Week
 
-HOUSEKEEPING_LOCK = 7_001
-"""pg_try_advisory_xact_lock of whoever changes partitions."""
+HOUSEKEEPING_LOCK = 7_002
+"""pg_try_advisory_xact_lock of whoever changes partitions; of no one else: it may be held for minutes."""
 
 LOCK_TIMEOUT_MS = 200
 """Whoever waits for a table's lock makes everybody behind it wait: no longer than this."""
