@@ -12,7 +12,7 @@ from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from lantern_journal.adapters import migrate as migrations
-from lantern_journal.adapters import sql_partitions
+from lantern_journal.adapters import postgres_restored, sql_partitions
 from lantern_journal.adapters.engines import (
     POOLED_BEGIN,
     POOLED_CONNECT,
@@ -121,9 +121,15 @@ class PostgresStore(SqlStore):
             pooled = await asyncio.to_thread(is_pooled, url)
             engine = postgres_sync_engine(url, pooled=pooled)
             await asyncio.to_thread(migrations.migrate if migrate else migrations.check, engine)
+            restored = await asyncio.to_thread(postgres_restored.settle, engine)
         except (exc.OperationalError, psycopg.OperationalError) as error:
             cause = error.orig if isinstance(error, exc.OperationalError) else error
             raise LanternError(reasons.UNAVAILABLE, f"the database cannot be used: {cause}") from None
+        if restored:
+            log.warning(
+                "rows of the feed came from another server: followers read them from the beginning",
+                extra={"action": "feed_restored", "rows": restored},
+            )
         if pooled:
             log.warning(
                 "a pooler stands before the database: announcements of other journals are not heard but asked for",

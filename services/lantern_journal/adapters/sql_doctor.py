@@ -4,7 +4,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import migrate, sql_sessions
+from lantern_journal.adapters import migrate, postgres_restored, sql_sessions
 from lantern_journal.adapters.schema import journal_events, run_inbox, run_locks, runs, worker_sessions
 from lantern_journal.adapters.sql_events import Transaction, page_of
 from lantern_journal.domain import projection, run_state
@@ -185,4 +185,5 @@ def read_database(tx: Transaction, limits: Limits) -> DatabaseFacts:
         oldest_transaction_of=oldest.who if oldest is not None else "",
         xmin_age=xmin.age if xmin is not None else 0,
         xmin_of=xmin.who if xmin is not None else "",
+        feed_ahead=postgres_restored.count(connection),
     )

@@ -248,6 +248,14 @@ def trim_feed(tx: Transaction, before_us: int, most: int) -> int:
     connection = tx.connection
     ended = snapshot_of(connection.execute(_SNAPSHOT).scalar_one()).begin if _is_postgres(connection) else None
     oldest = connection.execute(_OLDEST, {"most": most}).all()
+    if (
+        ended is not None
+        and oldest
+        and oldest[0].xid == 0
+        and connection.execute(_RESTORED_US).scalar_one() >= before_us
+    ):
+        # They share one id, below which the floor lies or above: only all of them can be dropped.
+        return 0
     old = list(takewhile(lambda row: row.time_us < before_us and (ended is None or row.xid < ended), oldest))
     if not old:
         return 0
@@ -258,6 +266,7 @@ def trim_feed(tx: Transaction, before_us: int, most: int) -> int:
     return len(old)
 
 
+_RESTORED_US = sa.text("SELECT max(time_us) FROM journal_feed WHERE xid = 0")
 _SNAPSHOT = sa.text("SELECT pg_current_snapshot()::text")
 _OLDEST = sa.text("SELECT id, xid, time_us FROM journal_feed ORDER BY id LIMIT :most")
 _DROP = sa.text("DELETE FROM journal_feed WHERE id <= :last AND xid < :xid")

@@ -160,6 +160,8 @@ class DatabaseFacts:
     xmin_age: int = 0
     # See `xmin_age`.
     xmin_of: str = ""
+    # PostgreSQL: rows of the feed of transactions that this server has not begun; of many, that there are many.
+    feed_ahead: int = 0
     # Open sessions that have been silent for longer than any journal lets them.
     silent_workers: tuple[str, ...] = ()
 
@@ -180,6 +182,12 @@ def judge_database(facts: DatabaseFacts) -> list[Finding]:
     if facts.xmin_age > XMIN_AGE_MAX:
         message = f"{facts.xmin_of} holds a snapshot {facts.xmin_age} transactions old: dead rows cannot be taken away"
         found.append(Finding(check=Check.DATABASE, subject="xmin", message=message))
+    if facts.feed_ahead:
+        message = (
+            f"{facts.feed_ahead} rows or more came from another server, and nobody who follows sees them;"
+            " a journal that starts sets that right"
+        )
+        found.append(Finding(check=Check.FEED, subject="restored", message=message))
     found += [
         Finding(check=Check.SESSION, subject="silent", message=f"the session of {worker} is silent, and still open")
         for worker in facts.silent_workers
