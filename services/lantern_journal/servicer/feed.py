@@ -55,5 +55,7 @@ class FeedServicer(feed_service_pb2_grpc.JournalFeedServiceServicer):
         """Moves the cursor of a named consumer by compare-and-set."""
         validate.consumer_name(request.name)
         feed_cursor.from_token(request.cursor)
+        if "\0" in request.expected_cursor:
+            raise feed_cursor.invalid("it is none that this service has given")
         await self._feed.commit(request.name, request.expected_cursor, request.cursor)
         return pb.CommitFeedConsumerResponse()

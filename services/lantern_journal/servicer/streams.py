@@ -51,7 +51,7 @@ def position_of(token: str, parts: int) -> list[str] | None:
         position = base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode().split("\n")
     except (binascii.Error, UnicodeError):
         position = []
-    if len(position) != parts:
+    if len(position) != parts or any("\0" in part for part in position):
         raise InvalidField("page_token", "is none that this service has given")
     return position
 
