@@ -19,7 +19,7 @@ import grpc
 
 from lantern.api.journal.v1 import worker_service_pb2 as pb
 from lantern.api.journal.v1 import worker_service_pb2_grpc as pb_grpc
-from lantern_executor.adapters.keeper_pipe import Lines, Order, Report
+from lantern_executor.adapters.keeper_pipe import IGNORED_SIGNALS, Lines, Order, Report
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 from lantern_serving import channels, logs
@@ -187,9 +187,7 @@ def _subject(order: Order) -> tuple[int, str]:
 def main() -> None:
     """Runs until the parent ends."""
     parent_pid, log_level = int(sys.argv[1]), sys.argv[2]
-    # Only the parent ends us: a signal to its whole group (Ctrl-C, a supervisor's stop) must not leave a draining
-    # executor without its helper.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     end_with(parent_pid, signal.SIGKILL)
     logs.configure("executor-keeper", log_level)

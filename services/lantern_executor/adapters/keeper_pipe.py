@@ -4,9 +4,14 @@ A line is far shorter than PIPE_BUF, so that it goes through a pipe whole.
 """
 
 import json
+import signal
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
+
+IGNORED_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+"""Only its parent ends the helper: a signal to the whole group (Ctrl-C, a supervisor's stop) must not leave an executor
+that drains without it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

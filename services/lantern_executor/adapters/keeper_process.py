@@ -7,13 +7,14 @@ own stream do.
 import asyncio
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from time import monotonic
 
 from lantern_executor.adapters.addresses import JournalAddresses
-from lantern_executor.adapters.keeper_pipe import Lines, Order, Report
+from lantern_executor.adapters.keeper_pipe import IGNORED_SIGNALS, Lines, Order, Report
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +109,9 @@ class KeeperProcess:
         else:
             self._restart_s = RESTART_S_MIN
         self._started_s = monotonic()
+        # It begins with these signals blocked, as a mask is inherited: one to the whole group would else end it while it
+        # still starts. What comes for us meanwhile is delivered after it.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED_SIGNALS)
         try:
             # Never a fork that goes on in Python: grpc does not survive one.
             process = subprocess.Popen(  # noqa: S603 - our own module
@@ -119,6 +123,8 @@ class KeeperProcess:
         except OSError as error:
             log.warning("no helper process", extra={"action": "keeper_not_started", "cause": str(error)})
             return
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         assert process.stdin is not None and process.stdout is not None, "both are pipes"  # noqa: PT018
         os.set_blocking(process.stdin.fileno(), False)
         os.set_blocking(process.stdout.fileno(), False)

@@ -237,3 +237,23 @@ async def test_a_helper_that_ended_is_replaced() -> None:
         finally:
             keeper.close()
         assert keeper.pid == 0
+
+
+async def test_a_signal_to_a_helper_that_still_starts_does_not_end_it() -> None:
+    journal = _scripted()
+    async with serving(journal) as address:
+        keeper = KeeperProcess("w1", JournalAddresses([address]), PATIENCE_S)
+        answers: asyncio.Queue[Report] = asyncio.Queue()
+        keeper.listener = answers.put_nowait
+        keeper.start()
+        try:
+            started = keeper.pid
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                os.kill(started, number)
+            keeper.tell(1, SILENCE_S)
+            async with asyncio.timeout(WAIT_S):
+                assert (await answers.get()).current
+            assert keeper.pid == started
+        finally:
+            keeper.close()
+        assert not signal.pthread_sigmask(signal.SIG_BLOCK, []), "our own mask is as it was"
