@@ -109,8 +109,8 @@ class KeeperProcess:
         else:
             self._restart_s = RESTART_S_MIN
         self._started_s = monotonic()
-        # It begins with these signals blocked, as a mask is inherited: one to the whole group would else end it while it
-        # still starts. What comes for us meanwhile is delivered after it.
+        # It begins with these signals blocked, as a mask is inherited: one to the whole group would else end it while
+        # it still starts. What comes for us meanwhile is delivered after it.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED_SIGNALS)
         try:
             # Never a fork that goes on in Python: grpc does not survive one.
