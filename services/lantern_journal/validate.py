@@ -37,6 +37,7 @@ from lantern_kernel.event import NewEvent
 
 ORPHANS_DEFAULT = 20
 CAPACITY_MAX = 1_000_000
+EVENT_LEVEL_MAX = 1_000_000
 ADDRESS_LENGTH_MAX = 300
 APPENDS_PER_MESSAGE_MAX = 10_000
 DEFER_S_MAX = 86_400
@@ -177,6 +178,7 @@ def attach(request: worker_pb.Attach) -> None:
     if len(request.address) > ADDRESS_LENGTH_MAX or not _ADDRESS.fullmatch(request.address):
         raise InvalidField("attach.address", "no host:port")
     _between("attach.capacity", request.capacity, 1, CAPACITY_MAX)
+    _between("attach.event_level", request.event_level, 0, EVENT_LEVEL_MAX)
     if len(request.agents) > AGENTS_PER_SESSION_MAX:
         raise InvalidField("attach.agents", f"{len(request.agents)} are more than {AGENTS_PER_SESSION_MAX}")
     if request.tenant_id:

@@ -161,6 +161,7 @@ def attach(request: worker_pb.Attach) -> Attach:
         ),
         tenant_id=tenant(request.tenant_id),
         draining=request.draining,
+        event_level=request.event_level or 1,
     )
 
 
@@ -333,6 +334,7 @@ def orphan(record: Orphan) -> recovery_pb.Orphan:
         agent_digest=record.agent_digest,
         reason=record.reason,
         failed_digest=record.failed_digest,
+        event_level=record.event_level,
     )
 
 
@@ -346,6 +348,7 @@ def worker(record: Worker) -> recovery_pb.Worker:
         lease_count=record.lease_count,
         tenant_id=record.tenant_id,
         agents=[recovery_pb.WorkerAgent(name=offer.name, digest=offer.digest) for offer in record.offers],
+        event_level=record.event_level,
     )
 
 

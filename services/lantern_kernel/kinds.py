@@ -23,6 +23,10 @@ RUN_SUCCEEDED = "run_succeeded"
 RUN_FAILED = "run_failed"
 RUN_CANCELLED = "run_cancelled"
 
+LEVEL = 1
+"""The level of the kinds above (SPEC L4). It grows by one when a kind that replay reads is added; what a kind
+means never changes. A run is driven only by code of its level or above, which so knows every kind in its history."""
+
 TERMINAL = frozenset({RUN_SUCCEEDED, RUN_FAILED, RUN_CANCELLED})
 """After one of these a run takes no further event."""
 

@@ -19,6 +19,8 @@ def orphan(message: journal_recovery_pb.Orphan) -> Orphan:
         agent_digest=message.agent_digest,
         reason=message.reason,
         failed_digest=message.failed_digest,
+        # 0 is a journal that does not know of levels.
+        event_level=message.event_level or 1,
     )
 
 
@@ -32,6 +34,7 @@ def worker(message: journal_recovery_pb.Worker) -> Worker:
         lease_count=message.lease_count,
         tenant_id=message.tenant_id,
         agents=frozenset((agent.name, agent.digest) for agent in message.agents),
+        event_level=message.event_level or 1,
     )
 
 

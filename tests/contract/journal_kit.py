@@ -37,7 +37,9 @@ def offer(name: str = "order", digest: str = DIGEST) -> AgentOffer:
     return AgentOffer(name=name, digest=digest, program_kind="code")
 
 
-async def attach(store: Store, worker_id: str = "w1", *offers: AgentOffer, draining: bool = False) -> LeaseTarget:
+async def attach(
+    store: Store, worker_id: str = "w1", *offers: AgentOffer, draining: bool = False, level: int = 1
+) -> LeaseTarget:
     attached = await store.attach(
         Attach(
             worker_id=worker_id,
@@ -46,6 +48,7 @@ async def attach(store: Store, worker_id: str = "w1", *offers: AgentOffer, drain
             offers=offers or (offer(),),
             tenant_id="default",
             draining=draining,
+            event_level=level,
         )
     )
     return LeaseTarget(worker_id=worker_id, session_number=attached.number)

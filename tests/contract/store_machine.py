@@ -144,15 +144,22 @@ class Machine(RuleBasedStateMachine):
     def set_the_scene(self, driven: int) -> None:
         """Workers that offer everything, and some runs that they drive: from here it is not far to anything."""
         for worker in range(3):
-            self.attach(worker, {0, 1, 2}, worker, False, 0)
+            self.attach(worker, {0, 1, 2}, worker, False, 0, 1)
         for index in range(4):
             target = self.target(index, 0) if index <= driven else None
             self._start([self.new_run(8 + index, index, index, WorkflowIdPolicy.REJECT, target)])
         for run_id in self.run_ids[:driven]:
             self.ask("open_run", run_id, 1, self.holder(run_id, 1, 0), LIMITS)
 
-    @rule(worker=few, agents=st.sets(few, min_size=1, max_size=3), digest=few, tenant=st.booleans(), draining=few)
-    def attach(self, worker: int, agents: set[int], digest: int, tenant: bool, draining: int) -> None:
+    @rule(
+        worker=few,
+        agents=st.sets(few, min_size=1, max_size=3),
+        digest=few,
+        tenant=st.booleans(),
+        draining=few,
+        level=st.sampled_from((1, 1, 1, 2)),
+    )
+    def attach(self, worker: int, agents: set[int], digest: int, tenant: bool, draining: int, level: int) -> None:
         offers = tuple(
             AgentOffer(name=AGENTS[a], digest=DIGESTS[(digest + a) % 3], program_kind="code") for a in sorted(agents)
         )
@@ -165,6 +172,7 @@ class Machine(RuleBasedStateMachine):
                 offers=offers,
                 tenant_id=TENANTS[tenant and worker == 3],
                 draining=draining == 3,
+                event_level=level,
             ),
         )
 

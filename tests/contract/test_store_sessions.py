@@ -250,7 +250,7 @@ async def test_an_offer_is_found_by_its_exact_name(store: Store) -> None:
     assert isinstance(store, SqlStore)
     for name, count in (("order", 1), ("order-b", 1), ("orde", 0), ("b", 0), ("code", 0)):
         found = await store._transact(  # pyright: ignore[reportPrivateUsage]
-            lambda tx, name=name: sql_sessions.find_offers(tx, "default", name)
+            lambda tx, name=name: sql_sessions.find_offers(tx, "default", name, 1)
         )
         assert [o.name for o in found] == [name] * count
 

@@ -46,6 +46,8 @@ def acquire(tables: Tables, grant: Grant, limits: Limits, now_us: int) -> int:
         return 0
     if session.draining or not waking.is_alive(session, now_us, limits) or session.tenant_id != run.tenant_id:
         return 0
+    if session.event_level < run.event_level:
+        return 0
     if not any(o.name == run.agent_name and o.digest != waking.failed_last(run) for o in session.agents):
         return 0
     if not waking.is_takeable(tables, tables.locks.get(run.run_id), now_us, limits):
@@ -65,6 +67,7 @@ def acquire(tables: Tables, grant: Grant, limits: Limits, now_us: int) -> int:
     run.state, run.waiting_on, run.due_us, run.error = "RUNNING", "", None, None
     run.wake_reason, run.updated_us = grant.reason, made.time_us
     run.awaited_signals, run.nothing_to_compensate = "", False
+    run.event_level = session.event_level
     return run.epoch
 
 
@@ -118,7 +121,7 @@ def defer(tables: Tables, run_id: str, delay_us: int | None, salt: bytes, limits
     if not run.is_open or not waking.is_takeable(tables, tables.locks.get(run_id), now_us, limits):
         return
     is_due = run.due_us is not None and run.due_us <= now_us
-    offers = waking.offers_of(tables, run.tenant_id, run.agent_name)
+    offers = waking.offers_of(tables, run)
     if delay_us is None and any(offer.digest != waking.failed_last(run) for offer in offers):
         delay_us = 1_000_000
     if delay_us is not None:

@@ -93,7 +93,9 @@ def start(tables: Tables, new: NewRun, limits: Limits, now_us: int) -> StartedRu
     agent, session = _pin(tables, new, limits, now_us)
     terminated = None if taken is None else _terminate(tables, new, taken, now_us)
     is_granted = session is not None
-    run = tables.runs[new.run_id] = _new_row(new, agent, now_us, is_granted=is_granted)
+    run = tables.runs[new.run_id] = _new_row(
+        new, agent, now_us, is_granted=is_granted, event_level=session.event_level if session is not None else 1
+    )
     facts = {
         "agent": agent.name,
         "version": agent.version,
@@ -231,7 +233,7 @@ def _pin(tables: Tables, new: NewRun, limits: Limits, now_us: int) -> tuple[Agen
     return versions[-1], None
 
 
-def _new_row(new: NewRun, agent: AgentRow, now_us: int, *, is_granted: bool) -> RunRow:
+def _new_row(new: NewRun, agent: AgentRow, now_us: int, *, is_granted: bool, event_level: int) -> RunRow:
     return RunRow(
         run_id=new.run_id,
         tenant_id=new.tenant_id,
@@ -260,6 +262,7 @@ def _new_row(new: NewRun, agent: AgentRow, now_us: int, *, is_granted: bool) -> 
         drive_faults=0,
         awaited_signals="",
         nothing_to_compensate=False,
+        event_level=event_level,
     )
 
 

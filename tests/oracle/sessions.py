@@ -22,6 +22,7 @@ def attach(tables: Tables, request: Attach, now_us: int) -> Attached:
         capacity=request.capacity,
         tenant_id=request.tenant_id,
         agents=request.offers,
+        event_level=request.event_level,
     )
     tables.sessions[request.worker_id] = session
     for offer in request.offers:
@@ -40,6 +41,7 @@ def attach(tables: Tables, request: Attach, now_us: int) -> Attached:
     woken = 0
     for run in tables.runs.values():
         helps = any(o.name == run.agent_name and waking.can_help(run, o.digest) for o in request.offers)
+        helps = helps and request.event_level >= run.event_level
         if helps and run.state == "WAITING" and run.tenant_id == request.tenant_id and not request.draining:
             waking.wake(run, "upgrade", now_us)
             woken += 1
@@ -140,6 +142,7 @@ def workers(tables: Tables, limits: Limits, now_us: int) -> list[Worker]:
             tenant_id=session.tenant_id,
             offers=session.agents,
             draining=session.draining,
+            event_level=session.event_level,
         )
         for session in tables.sessions.values()
         if waking.is_alive(session, now_us, limits)

@@ -40,6 +40,7 @@ class RunRow:
     drive_faults: int
     awaited_signals: str
     nothing_to_compensate: bool
+    event_level: int
 
     @property
     def is_open(self) -> bool:
@@ -73,6 +74,7 @@ class SessionRow:
     capacity: int
     tenant_id: str
     agents: tuple[AgentOffer, ...]
+    event_level: int
 
 
 @dataclass(kw_only=True, slots=True)

@@ -53,14 +53,15 @@ def is_takeable(tables: Tables, lock: LockRow | None, now_us: int, limits: Limit
     return not tables.is_used(lock) or holder is None or holder.closed
 
 
-def offers_of(tables: Tables, tenant_id: str, agent_name: str) -> list[AgentOffer]:
-    """What sessions that take work offer under that name."""
+def offers_of(tables: Tables, run: RunRow) -> list[AgentOffer]:
+    """What sessions that take work and know the run's event level offer of its agent."""
     return [
         offer
         for session in tables.sessions.values()
-        if session.tenant_id == tenant_id and not session.closed and not session.draining
+        if session.tenant_id == run.tenant_id and not session.closed and not session.draining
+        if session.event_level >= run.event_level
         for offer in session.agents
-        if offer.name == agent_name
+        if offer.name == run.agent_name
     ]
 
 
@@ -94,6 +95,7 @@ def find_orphans(tables: Tables, limit: int, now_us: int, limits: Limits) -> lis
             agent_digest=run.agent_digest,
             reason="crash" if was_driven else run.wake_reason,
             failed_digest=failed_last(run),
+            event_level=run.event_level,
         )
         found.append((turn, run.created_us, run.run_id, orphan))
     return [orphan for *_, orphan in sorted(found, key=lambda each: each[:3])][:limit]
@@ -120,7 +122,7 @@ def wake_late(tables: Tables, run: RunRow, now_us: int) -> bool:
         failed = _digest_in(run.error) or run.agent_digest
         rest = [known for known in run.failed_digests.split() if known != failed]
         run.failed_digests = " ".join([failed, *rest][:16])
-        if any(can_help(run, offer.digest) for offer in offers_of(tables, run.tenant_id, run.agent_name)):
+        if any(can_help(run, offer.digest) for offer in offers_of(tables, run)):
             wake(run, "upgrade", now_us)
             return True
     elif run.waiting_on == "operator" and _has_answer(tables, run):
@@ -157,6 +159,7 @@ def park_of(run: RunRow, *, failed: bool) -> ParkFacts:
         message = f"the code of {run.agent_name} that is offered failed to replay this run; it goes on with other code"
         error = RunErrorFacts(code="NONDETERMINISM", message=message, details={"digest": digest})
         return ParkFacts(waiting_on="code_fix", error=error, nothing_to_compensate=run.nothing_to_compensate)
-    message = f"no live executor offers {run.agent_name}@{run.agent_version}; it goes on when one does"
+    wanted = f"{run.agent_name}@{run.agent_version} at event level {run.event_level} or above"
+    message = f"no live executor offers {wanted}; it goes on when one does"
     error = RunErrorFacts(code="NO_CAPACITY", message=message)
     return ParkFacts(waiting_on="capacity", error=error, nothing_to_compensate=run.nothing_to_compensate)

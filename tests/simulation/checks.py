@@ -34,7 +34,7 @@ def _stranded(tables: Tables, run: RunRow) -> str:
     if run.due_us is not None:
         return ""
     if run.waiting_on in ("capacity", "code_fix"):
-        offers = waking.offers_of(tables, run.tenant_id, run.agent_name)
+        offers = waking.offers_of(tables, run)
         return "it is offered" if any(waking.can_help(run, offer.digest) for offer in offers) else ""
     if run.waiting_on == "operator":
         keys = {

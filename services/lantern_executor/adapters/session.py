@@ -28,7 +28,7 @@ from lantern_executor.adapters.keeper_process import KeeperProcess
 from lantern_executor.domain.run import Offer
 from lantern_executor.domain.tail import Append
 from lantern_executor.domain.trust import Trust
-from lantern_kernel import reasons
+from lantern_kernel import kinds, reasons
 from lantern_kernel.errors import LanternError
 from lantern_serving import channels, status
 
@@ -252,6 +252,7 @@ class Session:
                     capacity=identity.capacity,
                     agents=wire.from_offers(identity.offers),
                     draining=self._draining,
+                    event_level=kinds.LEVEL,
                 )
                 await call.write(pb.SessionRequest(attach=attach))
                 first = await call.read()

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-REVISION = 3
+REVISION = 4
 """The number of the newest revision in `migrations/` that this code knows."""
 
 metadata = sa.MetaData()
@@ -67,6 +67,8 @@ runs = sa.Table(
     sa.Column("nothing_to_compensate", sa.Boolean, nullable=False),
     # Its events are in an archive file: see run_archives.
     sa.Column("archived", sa.Boolean, nullable=False),
+    # The highest event level (`kinds.LEVEL`) of a session that it was granted to: its history may hold such kinds.
+    sa.Column("event_level", sa.Integer, nullable=False, server_default=sa.text("1")),
 )
 sa.Index("runs_request", runs.c.tenant_id, runs.c.request_id, unique=True)
 sa.Index("runs_newest", runs.c.tenant_id, runs.c.run_id)
@@ -157,6 +159,8 @@ worker_sessions = sa.Table(
     sa.Column("tenant_id", sa.Text, nullable=False),
     # JSON: [[name, digest, program kind], ...]
     sa.Column("agents", sa.Text, nullable=False),
+    # The event level (`kinds.LEVEL`) that the worker knows.
+    sa.Column("event_level", sa.Integer, nullable=False, server_default=sa.text("1")),
 )
 sa.Index(
     "worker_sessions_open",

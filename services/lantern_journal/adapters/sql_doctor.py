@@ -47,7 +47,11 @@ def _facts(tx: Transaction, run_id: str) -> RunFacts:
         sa.select(run_inbox.c.kind).where(run_inbox.c.run_id == run_id, run_inbox.c.number > consumed).distinct()
     )
     needs_offers = row is not None and row.state == RunState.WAITING and row.waiting_on in projection.RETARGETED
-    offers = sql_sessions.find_offers(tx, row.tenant_id, row.agent_name) if row is not None and needs_offers else []
+    offers = (
+        sql_sessions.find_offers(tx, row.tenant_id, row.agent_name, row.event_level)
+        if row is not None and needs_offers
+        else []
+    )
     return RunFacts(
         row=_row(row) if row is not None else None,
         is_archived=row is not None and row.archived,

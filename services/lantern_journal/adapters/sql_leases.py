@@ -50,6 +50,7 @@ _RUN = sa.select(
     runs.c.drive_faults,
     runs.c.recover_after_us,
     runs.c.nothing_to_compensate,
+    runs.c.event_level,
 )
 
 
@@ -65,7 +66,7 @@ def acquire_lease(tx: Transaction, grant: Grant, limits: Limits) -> int:
     state = RunState(row.state)
     is_due = row.due_us is not None and row.due_us <= tx.now_us
     needs_driver = state in (RunState.QUEUED, RunState.RUNNING) or (state is RunState.WAITING and is_due)
-    if not needs_driver or found is None:
+    if not needs_driver or found is None or found.event_level < row.event_level:
         return 0
     if not leases.may_receive(found.session, grant.target.session_number, tx.now_us, limits.silence_us):
         return 0
@@ -96,6 +97,7 @@ def acquire_lease(tx: Transaction, grant: Grant, limits: Limits) -> int:
         .values(
             state=RunState.RUNNING.value,
             epoch=epoch,
+            event_level=found.event_level,
             waiting_on="",
             due_us=None,
             error=None,
@@ -211,10 +213,10 @@ def defer_run(tx: Transaction, run_id: str, delay_us: int | None, salt: bytes, l
     state = RunState(row.state)
     if state in run_state.FINAL or not _is_free(tx, run_id, limits):
         return
-    waiting_on, error = "capacity", no_capacity(row.agent_name, row.agent_version)
+    waiting_on, error = "capacity", no_capacity(row.agent_name, row.agent_version, row.event_level)
     if delay_us is None:
         failed_last = leases.failed_last(row.failed_digests)
-        offers = sql_sessions.find_offers(tx, row.tenant_id, row.agent_name)
+        offers = sql_sessions.find_offers(tx, row.tenant_id, row.agent_name, row.event_level)
         if leases.can_drive(offers, row.agent_name, failed_last):
             delay_us = DEFER_WHERE_OFFERED_US
         elif offers:
@@ -267,11 +269,12 @@ def _wait_instead(tx: Transaction, run_id: str, row: Any, waiting_on: str, error
     )
 
 
-def no_capacity(agent_name: str, agent_version: int) -> RunErrorFacts:
-    """No live executor offers the agent."""
+def no_capacity(agent_name: str, agent_version: int, event_level: int) -> RunErrorFacts:
+    """No live executor that knows the run's event level offers the agent."""
     return RunErrorFacts(
         code=reasons.NO_CAPACITY,
-        message=f"no live executor offers {agent_name}@{agent_version}; it goes on when one does",
+        message=f"no live executor offers {agent_name}@{agent_version} at event level {event_level} or above;"
+        " it goes on when one does",
     )
 
 
@@ -292,7 +295,8 @@ def _is_free(tx: Transaction, run_id: str, limits: Limits) -> bool:
 
 _OF_ORPHANS = (
     "SELECT runs.run_id, runs.tenant_id, runs.agent_name, runs.agent_version, runs.agent_digest, runs.failed_digests,"
-    f" runs.created_us, CASE WHEN runs.state = 'RUNNING' AND (run_locks.opened OR {USED}) THEN 'crash'"
+    " runs.event_level, runs.created_us,"
+    f" CASE WHEN runs.state = 'RUNNING' AND (run_locks.opened OR {USED}) THEN 'crash'"
     " ELSE runs.wake_reason END AS reason"
     " FROM runs LEFT JOIN run_locks ON run_locks.run_id = runs.run_id"
     " WHERE runs.ended_us IS NULL AND runs.recover_after_us <= :now"
@@ -321,6 +325,7 @@ def find_orphans(tx: Transaction, limit: int, limits: Limits) -> list[Orphan]:
             agent_digest=row.agent_digest,
             reason=row.reason,
             failed_digest=leases.failed_last(row.failed_digests),
+            event_level=row.event_level,
         )
         for row in found
     ]

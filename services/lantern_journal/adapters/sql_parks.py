@@ -39,13 +39,14 @@ def wake_late(tx: Transaction, changes: Sequence[RunChange]) -> tuple[str, ...]:
 def _is_fixed(tx: Transaction, change: RunChange) -> bool:
     """Notes the code that failed; whether some is offered that has not failed yet."""
     row = tx.connection.execute(
-        sa.select(runs.c.tenant_id, runs.c.agent_name, runs.c.agent_digest, runs.c.failed_digests).where(
-            runs.c.run_id == change.run_id
-        )
+        sa.select(
+            runs.c.tenant_id, runs.c.agent_name, runs.c.agent_digest, runs.c.failed_digests, runs.c.event_level
+        ).where(runs.c.run_id == change.run_id)
     ).one()
     failed = leases.failed_too(run_state.digest_of(change.error) or row.agent_digest, row.failed_digests)
     tx.connection.execute(runs.update().where(runs.c.run_id == change.run_id).values(failed_digests=failed))
-    return leases.is_fixed_by(sql_sessions.find_offers(tx, row.tenant_id, row.agent_name), failed)
+    offers = sql_sessions.find_offers(tx, row.tenant_id, row.agent_name, row.event_level)
+    return leases.is_fixed_by(offers, failed)
 
 
 def _is_decided(tx: Transaction, run_id: str) -> bool:

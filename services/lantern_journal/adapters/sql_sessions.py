@@ -29,6 +29,8 @@ class FoundSession:
     tenant_id: str
     # What it can drive.
     offers: tuple[AgentOffer, ...]
+    # The event level that it knows.
+    event_level: int
 
 
 def lock_agents(connection: sa.Connection) -> None:
@@ -68,6 +70,7 @@ def _found(connection: sa.Connection, query: sa.Select[Any]) -> dict[str, FoundS
             ),
             tenant_id=row.tenant_id,
             offers=_offers(row.agents),
+            event_level=row.event_level,
         )
         for row in connection.execute(query)
     }
@@ -79,10 +82,12 @@ def _offers(text: str) -> tuple[AgentOffer, ...]:
 
 _ATTACH = sa.text(
     "INSERT INTO worker_sessions (worker_id, session_number, seen_us, closed, draining, address, capacity, tenant_id,"
-    " agents) VALUES (:worker_id, 1, :now, false, :draining, :address, :capacity, :tenant_id, :agents)"
+    " agents, event_level)"
+    " VALUES (:worker_id, 1, :now, false, :draining, :address, :capacity, :tenant_id, :agents, :event_level)"
     " ON CONFLICT (worker_id) DO UPDATE SET session_number = worker_sessions.session_number + 1,"
     " seen_us = excluded.seen_us, closed = excluded.closed, draining = excluded.draining, address = excluded.address,"
-    " capacity = excluded.capacity, tenant_id = excluded.tenant_id, agents = excluded.agents RETURNING session_number"
+    " capacity = excluded.capacity, tenant_id = excluded.tenant_id, agents = excluded.agents,"
+    " event_level = excluded.event_level RETURNING session_number"
 )
 
 
@@ -99,6 +104,7 @@ def attach(tx: Transaction, request: Attach) -> Attached:
             "capacity": request.capacity,
             "tenant_id": request.tenant_id,
             "agents": json.dumps([[o.name, o.digest, o.program_kind] for o in request.offers]),
+            "event_level": request.event_level,
         },
     ).scalar_one()
     _register(tx, request)
@@ -143,6 +149,7 @@ def _wake_waiting(tx: Transaction, request: Attach) -> int:
             sa.text("waiting_on IN ('capacity', 'code_fix') AND ended_us IS NULL"),
             runs.c.tenant_id == request.tenant_id,
             runs.c.agent_name == name,
+            runs.c.event_level <= request.event_level,
             sa.or_(*(_is_helped_by(digest) for digest in digests)),
         )
     return woken
@@ -330,8 +337,8 @@ def adopt_sessions(tx: Transaction) -> None:
     _open_used_leases(tx, None)
 
 
-def find_offers(tx: Transaction, tenant_id: str, name: str) -> list[AgentOffer]:
-    """The offers of an agent by sessions that take work.
+def find_offers(tx: Transaction, tenant_id: str, name: str, event_level: int) -> list[AgentOffer]:
+    """The offers of an agent by sessions that take work and know that event level.
 
     Those count that were not heard from lately: after an outage every session is silent to us, and one that is dead is
     closed before long. A run that waits for capacity beside a live worker would wait for ever.
@@ -342,6 +349,7 @@ def find_offers(tx: Transaction, tenant_id: str, name: str) -> list[AgentOffer]:
         sa.not_(worker_sessions.c.closed),
         sa.not_(worker_sessions.c.draining),
         worker_sessions.c.tenant_id == tenant_id,
+        worker_sessions.c.event_level >= event_level,
         sa.func.replace(worker_sessions.c.agents, wanted, "") != worker_sessions.c.agents,
     )
     return [o for text in tx.connection.execute(query).scalars() for o in _offers(text) if o.name == name]
@@ -370,6 +378,7 @@ def find_workers(tx: Transaction, limits: Limits) -> list[Worker]:
             tenant_id=row.tenant_id,
             offers=_offers(row.agents),
             draining=row.draining,
+            event_level=row.event_level,
         )
         for row in found
     ]

@@ -65,7 +65,8 @@ def start_runs(tx: Transaction, starts: Sequence[NewRun], limits: Limits) -> lis
         mine = _first_rows(tx, new, version, digest, granted=granted)
         rows += mine
         run = _run(tx, new, version, digest, granted=granted)
-        run_values.append(_run_values(new, run))
+        level = known.sessions[new.target.worker_id].event_level if granted and new.target is not None else 1
+        run_values.append(_run_values(new, run, level))
         if granted:
             lock_values.append(_lock_values(tx, new, limits))
         if new.signal is not None:
@@ -331,7 +332,7 @@ def _run(tx: Transaction, new: NewRun, version: int, digest: str, *, granted: bo
     )
 
 
-def _run_values(new: NewRun, run: Run) -> dict[str, Any]:
+def _run_values(new: NewRun, run: Run, event_level: int) -> dict[str, Any]:
     return {
         "run_id": run.run_id,
         "tenant_id": run.tenant_id,
@@ -356,6 +357,7 @@ def _run_values(new: NewRun, run: Run) -> dict[str, Any]:
         "drive_faults": 0,
         "awaited_signals": "",
         "nothing_to_compensate": False,
+        "event_level": event_level,
     }
 
 

@@ -284,6 +284,8 @@ class Attach:
     tenant_id: str
     # It is granted nothing any more.
     draining: bool
+    # The event level that it knows.
+    event_level: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -342,6 +344,8 @@ class Orphan:
     reason: str
     # The digest of the code whose replay of it failed last; empty where none did.
     failed_digest: str = ""
+    # The event level that its driver has to know.
+    event_level: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -364,6 +368,8 @@ class Worker:
     offers: tuple[AgentOffer, ...]
     # It is granted nothing any more.
     draining: bool
+    # The event level that it knows.
+    event_level: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,9 +1,9 @@
 """Which executor takes which run (SPEC L4, L7).
 
-A worker can take a run of its own tenant whose agent name it offers, unless its code is the one whose replay of this
-very run has failed. The same code (digest) as the pinned one is preferred, since another one may meet a
-non-determinism; among equals the worker with the smallest share of its capacity in use. What is planned counts as in
-use, so that one pass spreads its runs.
+A worker can take a run of its own tenant whose agent name it offers, unless it knows fewer kinds of event than the run
+may hold (its event level is below the run's), or its code is the one whose replay of this very run has failed. The same
+code (digest) as the pinned one is preferred, since another one may meet a non-determinism; among equals the worker with
+the smallest share of its capacity in use. What is planned counts as in use, so that one pass spreads its runs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ class Untaken(Enum):
     NO_ROOM = "no_room"
     # Live workers offer its agent, but only the code that has failed this run: wait for other code.
     ONLY_FAILED = "only_failed"
-    # No live worker offers its agent: only a worker that does can help.
+    # No live worker of its event level offers its agent: only a worker that does can help.
     NOT_OFFERED = "not_offered"
 
 
@@ -76,7 +76,11 @@ class _Room:
 
 def _pick(orphan: Orphan, rooms: list[_Room]) -> Worker | Untaken:
     offering = [
-        room for room in rooms if room.worker.tenant_id == orphan.tenant_id and room.worker.digests(orphan.agent_name)
+        room
+        for room in rooms
+        if room.worker.tenant_id == orphan.tenant_id
+        and room.worker.event_level >= orphan.event_level
+        and room.worker.digests(orphan.agent_name)
     ]
     if not offering:
         return Untaken.NOT_OFFERED

@@ -19,3 +19,5 @@ class Orphan:
     reason: str
     # SHA-256 (hex) of the code whose replay of this run failed last; empty where none did.
     failed_digest: str = ""
+    # The event level that its driver has to know.
+    event_level: int = 1

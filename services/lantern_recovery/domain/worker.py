@@ -21,6 +21,8 @@ class Worker:
     tenant_id: str
     # What it can drive: (agent name, digest) pairs.
     agents: frozenset[tuple[str, str]]
+    # The event level that it knows.
+    event_level: int = 1
 
     def digests(self, agent_name: str) -> frozenset[str]:
         """Which versions of that agent it can drive."""

@@ -115,6 +115,7 @@ GOOD: list[tuple[Callable[[Any], object], Any]] = [
     (judged, append(event(kind="not_known_yet", payload=b"\x00\xff", step_id="a[1]#2"))),
     (judged, append(epoch=TOP, first_seq=TOP - 1)),
     (validate.attach, attach(agents=[])),
+    (validate.attach, attach(event_level=2)),
 ]
 
 BAD: list[tuple[Callable[[Any], object], Any, str, str]] = [
@@ -165,6 +166,8 @@ BAD: list[tuple[Callable[[Any], object], Any, str, str]] = [
     (validate.attach, attach(address="h" * 400 + ":1"), "attach.address", ""),
     (validate.attach, attach(capacity=0), "attach.capacity", ""),
     (validate.attach, attach(capacity=-1), "attach.capacity", ""),
+    (validate.attach, attach(event_level=-1), "attach.event_level", ""),
+    (validate.attach, attach(event_level=1_000_001), "attach.event_level", ""),
     (validate.attach, attach(tenant_id="|"), "attach.tenant_id", ""),
     (validate.attach, attach(agents=[offer(name="")]), "attach.agents[0].name", ""),
     (validate.attach, attach(agents=[offer(), offer(name="b", digest="A" * 64)]), "attach.agents[1].digest", ""),

@@ -14,7 +14,13 @@ AWAY = LanternError(reasons.UNAVAILABLE, "away")
 
 
 def orphan(
-    number: int = 1, *, agent: str = "order", digest: str = "d1", tenant: str = "default", failed: str = ""
+    number: int = 1,
+    *,
+    agent: str = "order",
+    digest: str = "d1",
+    tenant: str = "default",
+    failed: str = "",
+    level: int = 1,
 ) -> Orphan:
     return Orphan(
         run_id=f"run-{number}",
@@ -23,6 +29,7 @@ def orphan(
         agent_digest=digest,
         reason="crash",
         failed_digest=failed,
+        event_level=level,
     )
 
 
@@ -33,6 +40,7 @@ def worker(
     capacity: int = 100,
     leases: int = 0,
     tenant: str = "default",
+    level: int = 1,
 ) -> Worker:
     return Worker(
         worker_id=name,
@@ -42,6 +50,7 @@ def worker(
         lease_count=leases,
         tenant_id=tenant,
         agents=frozenset(agents),
+        event_level=level,
     )
 
 

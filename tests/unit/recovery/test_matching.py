@@ -97,5 +97,23 @@ def test_who_could_take_a_run_that_some_code_has_failed(workers: list[Worker], e
     assert match([orphan(failed="d1")], workers)[0].taker is expected
 
 
+def test_a_worker_below_the_event_level_of_a_run_does_not_get_it_though_it_is_the_best_otherwise():
+    workers = [worker("old"), worker("new", agents=[("order", "d2")], leases=99, level=3)]
+    assert taker(match([orphan(level=2)], workers)[0].taker) == "new"
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ([worker("old")], Untaken.NOT_OFFERED),
+        ([worker("old"), worker("full", agents=[("order", "d2")], level=2, capacity=1, leases=1)], Untaken.NO_ROOM),
+        ([worker("old", agents=[("order", "d2")]), worker("failed", level=2)], Untaken.ONLY_FAILED),
+        ([worker("old"), worker("else", agents=[("other", "d1")], level=2)], Untaken.NOT_OFFERED),
+    ],
+)
+def test_who_could_take_a_run_of_a_higher_event_level(workers: list[Worker], expected: Untaken):
+    assert match([orphan(level=2, failed="d1")], workers)[0].taker is expected
+
+
 def test_nothing_to_do_is_an_empty_plan():
     assert match([], [worker()]) == []

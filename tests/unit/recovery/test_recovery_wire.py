@@ -31,3 +31,8 @@ def test_an_orphan_names_the_code_that_failed_it():
         run_id="run-1", tenant_id="t", agent_name="order", agent_digest="d1", reason="upgrade", failed_digest="d0"
     )
     assert wire.orphan(recovery_pb.Orphan()).failed_digest == ""
+
+
+def test_event_levels_and_their_absence():
+    assert [wire.orphan(recovery_pb.Orphan(event_level=level)).event_level for level in (0, 1, 2)] == [1, 1, 2]
+    assert [wire.worker(recovery_pb.Worker(event_level=level)).event_level for level in (0, 1, 2)] == [1, 1, 2]

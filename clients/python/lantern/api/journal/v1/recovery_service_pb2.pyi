@@ -17,7 +17,7 @@ class FindOrphansRequest(_message.Message):
     def __init__(self, page_size: _Optional[int] = ...) -> None: ...
 
 class Orphan(_message.Message):
-    __slots__ = ("run_id", "tenant_id", "agent_name", "agent_version", "agent_digest", "reason", "failed_digest")
+    __slots__ = ("run_id", "tenant_id", "agent_name", "agent_version", "agent_digest", "reason", "failed_digest", "event_level")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,7 @@ class Orphan(_message.Message):
     AGENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     FAILED_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    EVENT_LEVEL_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     tenant_id: str
     agent_name: str
@@ -32,7 +33,8 @@ class Orphan(_message.Message):
     agent_digest: str
     reason: str
     failed_digest: str
-    def __init__(self, run_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., agent_version: _Optional[int] = ..., agent_digest: _Optional[str] = ..., reason: _Optional[str] = ..., failed_digest: _Optional[str] = ...) -> None: ...
+    event_level: int
+    def __init__(self, run_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., agent_version: _Optional[int] = ..., agent_digest: _Optional[str] = ..., reason: _Optional[str] = ..., failed_digest: _Optional[str] = ..., event_level: _Optional[int] = ...) -> None: ...
 
 class FindOrphansResponse(_message.Message):
     __slots__ = ("orphans",)
@@ -47,7 +49,7 @@ class FindWorkersRequest(_message.Message):
     def __init__(self, page_token: _Optional[str] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("worker_id", "session_number", "address", "capacity", "lease_count", "tenant_id", "agents")
+    __slots__ = ("worker_id", "session_number", "address", "capacity", "lease_count", "tenant_id", "agents", "event_level")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_NUMBER_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +57,7 @@ class Worker(_message.Message):
     LEASE_COUNT_FIELD_NUMBER: _ClassVar[int]
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENTS_FIELD_NUMBER: _ClassVar[int]
+    EVENT_LEVEL_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     session_number: int
     address: str
@@ -62,7 +65,8 @@ class Worker(_message.Message):
     lease_count: int
     tenant_id: str
     agents: _containers.RepeatedCompositeFieldContainer[WorkerAgent]
-    def __init__(self, worker_id: _Optional[str] = ..., session_number: _Optional[int] = ..., address: _Optional[str] = ..., capacity: _Optional[int] = ..., lease_count: _Optional[int] = ..., tenant_id: _Optional[str] = ..., agents: _Optional[_Iterable[_Union[WorkerAgent, _Mapping]]] = ...) -> None: ...
+    event_level: int
+    def __init__(self, worker_id: _Optional[str] = ..., session_number: _Optional[int] = ..., address: _Optional[str] = ..., capacity: _Optional[int] = ..., lease_count: _Optional[int] = ..., tenant_id: _Optional[str] = ..., agents: _Optional[_Iterable[_Union[WorkerAgent, _Mapping]]] = ..., event_level: _Optional[int] = ...) -> None: ...
 
 class WorkerAgent(_message.Message):
     __slots__ = ("name", "digest")

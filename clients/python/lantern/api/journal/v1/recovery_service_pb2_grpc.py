@@ -94,8 +94,8 @@ class JournalRecoveryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeferRun(self, request, context):
-        """Sets a run aside that found no taker: for `delay`, or, where no live worker offers its agent, as
-        WAITING(capacity) until one does, or, where all live code has failed it, as WAITING(code_fix). A run that has a live
+        """Sets a run aside that found no taker: for `delay`, or, where no live worker offers its agent at the
+        run's event level, as WAITING(capacity) until one does, or, where all live code has failed it, as WAITING(code_fix). A run that has a live
         lease by now is left alone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

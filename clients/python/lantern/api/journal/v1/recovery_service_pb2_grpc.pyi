@@ -49,8 +49,8 @@ class JournalRecoveryServiceStub:
     `acquired` false: somebody else was first, the session is gone, or the run needs no driver; nothing has changed.
     """
     DeferRun: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.DeferRunRequest, _recovery_service_pb2.DeferRunResponse]
-    """Sets a run aside that found no taker: for `delay`, or, where no live worker offers its agent, as
-    WAITING(capacity) until one does, or, where all live code has failed it, as WAITING(code_fix). A run that has a live
+    """Sets a run aside that found no taker: for `delay`, or, where no live worker offers its agent at the
+    run's event level, as WAITING(capacity) until one does, or, where all live code has failed it, as WAITING(code_fix). A run that has a live
     lease by now is left alone.
     """
     WatchOrphans: _grpc.UnaryStreamMultiCallable[_recovery_service_pb2.WatchOrphansRequest, _recovery_service_pb2.WatchOrphansResponse]
@@ -79,8 +79,8 @@ class JournalRecoveryServiceAsyncStub(JournalRecoveryServiceStub):
     `acquired` false: somebody else was first, the session is gone, or the run needs no driver; nothing has changed.
     """
     DeferRun: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.DeferRunRequest, _recovery_service_pb2.DeferRunResponse]  # type: ignore[assignment]
-    """Sets a run aside that found no taker: for `delay`, or, where no live worker offers its agent, as
-    WAITING(capacity) until one does, or, where all live code has failed it, as WAITING(code_fix). A run that has a live
+    """Sets a run aside that found no taker: for `delay`, or, where no live worker offers its agent at the
+    run's event level, as WAITING(capacity) until one does, or, where all live code has failed it, as WAITING(code_fix). A run that has a live
     lease by now is left alone.
     """
     WatchOrphans: _aio.UnaryStreamMultiCallable[_recovery_service_pb2.WatchOrphansRequest, _recovery_service_pb2.WatchOrphansResponse]  # type: ignore[assignment]
@@ -130,8 +130,8 @@ class JournalRecoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _recovery_service_pb2.DeferRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_recovery_service_pb2.DeferRunResponse, _abc.Awaitable[_recovery_service_pb2.DeferRunResponse]]:
-        """Sets a run aside that found no taker: for `delay`, or, where no live worker offers its agent, as
-        WAITING(capacity) until one does, or, where all live code has failed it, as WAITING(code_fix). A run that has a live
+        """Sets a run aside that found no taker: for `delay`, or, where no live worker offers its agent at the
+        run's event level, as WAITING(capacity) until one does, or, where all live code has failed it, as WAITING(code_fix). A run that has a live
         lease by now is left alone.
         """
 

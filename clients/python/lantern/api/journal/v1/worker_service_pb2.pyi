@@ -24,20 +24,22 @@ class SessionRequest(_message.Message):
     def __init__(self, attach: _Optional[_Union[Attach, _Mapping]] = ..., appends: _Optional[_Iterable[_Union[Append, _Mapping]]] = ..., ping: _Optional[int] = ...) -> None: ...
 
 class Attach(_message.Message):
-    __slots__ = ("worker_id", "address", "capacity", "agents", "tenant_id", "draining")
+    __slots__ = ("worker_id", "address", "capacity", "agents", "tenant_id", "draining", "event_level")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     AGENTS_FIELD_NUMBER: _ClassVar[int]
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    EVENT_LEVEL_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
     capacity: int
     agents: _containers.RepeatedCompositeFieldContainer[AgentOffer]
     tenant_id: str
     draining: bool
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., capacity: _Optional[int] = ..., agents: _Optional[_Iterable[_Union[AgentOffer, _Mapping]]] = ..., tenant_id: _Optional[str] = ..., draining: _Optional[bool] = ...) -> None: ...
+    event_level: int
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., capacity: _Optional[int] = ..., agents: _Optional[_Iterable[_Union[AgentOffer, _Mapping]]] = ..., tenant_id: _Optional[str] = ..., draining: _Optional[bool] = ..., event_level: _Optional[int] = ...) -> None: ...
 
 class AgentOffer(_message.Message):
     __slots__ = ("name", "digest", "program_kind")
