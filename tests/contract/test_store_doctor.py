@@ -13,17 +13,33 @@ import sqlalchemy as sa
 from doctor_kit import faults, findings, rebuild
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from journal_kit import LIMITS, attach, driven, entry, event, grant, limits, park, start, succeeded, write
+from journal_kit import LIMITS, attach, driven, entry, event, grant, head, limits, park, start, succeeded, write
+from test_store_appends import append_on, committer_of
+from test_store_blobs import put
+from test_store_waking import claim, undecided
 
 from lantern_journal.adapters.postgres import PostgresStore
-from lantern_journal.adapters.schema import journal_events, journal_feed, run_inbox, run_locks, runs, worker_sessions
+from lantern_journal.adapters.schema import (
+    approvals,
+    journal_blob_refs,
+    journal_events,
+    journal_feed,
+    run_archives,
+    run_inbox,
+    run_locks,
+    runs,
+    side_effect_receipts,
+    worker_sessions,
+)
 from lantern_journal.adapters.sql_events import Transaction
 from lantern_journal.adapters.sqlite import SqliteStore
 from lantern_journal.domain.findings import Severity
 from lantern_journal.domain.projection import COLUMNS
 from lantern_journal.domain.records import ReleaseCause
 from lantern_journal.ports import Collision, GroupRefused
+from lantern_kernel import payloads
 from lantern_kernel.errors import LanternError
+from lantern_kernel.payloads import ApprovalFacts
 
 Kept = PostgresStore | SqliteStore
 
@@ -90,6 +106,8 @@ TAMPERED: list[tuple[str, object]] = [
     ("epoch", 3),
     ("cancel_seq", 2),
     ("inbox_number", 9),
+    ("awaited_signals", "other"),
+    ("nothing_to_compensate", True),
 ]
 ONLY_ENDED: list[tuple[str, object]] = [
     ("state", "RUNNING"),
@@ -248,6 +266,59 @@ async def test_a_run_that_nothing_wakes_is_named(store: Kept) -> None:
     assert await faults(store, signal) == ["wake_source.cancel"]
     waits = await parked(store, "c", "capacity")
     assert await faults(store, waits) == ["wake_source.capacity"], "its worker offers the agent"
+
+
+async def test_approvals_follow_from_their_events(store: Kept) -> None:
+    run_id = await running(store)
+    await write(store, run_id, event("approval_requested", ApprovalFacts(approval_id="s").pack()))
+    assert await faults(store, run_id) == []
+    await change(store, approvals.update().values(requested_seq=1))
+    assert await faults(store, run_id) == ["approval.requested"]
+    await change(store, approvals.update().values(requested_seq=4))
+    await write(store, run_id, succeeded())
+    assert await faults(store, run_id) == []
+    await change(store, approvals.update().values(state="PENDING"))
+    assert await faults(store, run_id) == ["approval.pending"]
+    await change(store, approvals.delete())
+    assert await faults(store, run_id) == ["approval.requested"]
+
+
+async def test_content_that_an_event_names_is_there(store: Kept) -> None:
+    run_id = await running(store)
+    blob = await put(store, b"7" * 300_000)
+    head_before = await head(store, run_id)
+    append = append_on(run_id, head_before, event("step_succeeded", payloads.pack({}, blob)))
+    await committer_of(store).append(append)
+    assert await faults(store, run_id) == []
+    await change(store, journal_blob_refs.delete())
+    assert await faults(store, run_id) == ["blob.named"]
+
+
+async def test_a_settled_delivery_wakes_who_waits_for_it(store: Kept) -> None:
+    started, _ = await driven(store)
+    run_id = started.run.run_id
+    await store.claim_side_effect(claim(run_id))
+    await write(store, run_id, undecided())
+    await park(store, run_id, "operator")
+    assert await faults(store, run_id) == []
+    await change(store, side_effect_receipts.update().values(state="DELIVERED"))
+    assert await faults(store, run_id) == ["wake_source.operator"]
+
+
+async def test_an_archived_run_has_its_archive(store: Kept) -> None:
+    run_id = await ended(store)
+    end_seq = (await row_of(store, run_id))["end_seq"]
+    archive = {"file": "f", "byte_offset": 0, "byte_length": 1, "head_hash": b"h", "archived_us": 1}
+    await change(
+        store,
+        run_archives.insert().values(run_id=run_id, event_count=end_seq, **archive),
+        runs.update().where(runs.c.run_id == run_id).values(archived=True),
+    )
+    assert await faults(store, run_id) == ["archive.left"]
+    await change(store, journal_events.delete().where(journal_events.c.run_id == run_id))
+    assert await faults(store, run_id) == []
+    await change(store, run_archives.delete())
+    assert await faults(store, run_id) == ["archive.events"]
 
 
 async def test_the_feed_holds_every_event(store: Kept) -> None:

@@ -4,10 +4,21 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import migrate, postgres_restored, sql_sessions
-from lantern_journal.adapters.schema import journal_events, run_inbox, run_locks, runs, worker_sessions
+from lantern_journal.adapters import migrate, postgres_restored, sql_parks, sql_sessions
+from lantern_journal.adapters.schema import (
+    approvals,
+    journal_blob_refs,
+    journal_blobs,
+    journal_events,
+    run_archives,
+    run_inbox,
+    run_locks,
+    runs,
+    worker_sessions,
+)
 from lantern_journal.adapters.sql_events import Transaction, page_of
 from lantern_journal.domain import projection, run_state
+from lantern_journal.domain.approvals import ApprovalState
 from lantern_journal.domain.diagnosis import DatabaseFacts, RunFacts
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.projection import COLUMNS, LockRow, RunFold, RunRow
@@ -62,7 +73,30 @@ def _facts(tx: Transaction, run_id: str) -> RunFacts:
         failed_digests=row.failed_digests if row is not None else "",
         offers=tuple(offers),
         now_us=tx.now_us,
+        **_belongings(connection, run_id, row),
     )
+
+
+def _belongings(connection: sa.Connection, run_id: str, row: Any) -> dict[str, Any]:
+    """What else is kept of a run."""
+    asked = sa.select(approvals.c.approval_id, approvals.c.requested_seq, approvals.c.state)
+    names, kept = journal_blob_refs.c, journal_blobs.c
+    blobs = sa.select(kept.sha256).join_from(
+        journal_blob_refs, journal_blobs, sa.and_(kept.tenant_id == names.tenant_id, kept.sha256 == names.sha256)
+    )
+    archive = sa.select(run_archives.c.event_count).where(run_archives.c.run_id == run_id)
+    events = sa.select(journal_events.c.seq).where(journal_events.c.run_id == run_id).limit(1)
+    waits = row is not None and row.state == RunState.WAITING and row.waiting_on == sql_parks.OPERATOR
+    return {
+        "approvals": {
+            found.approval_id: (found.requested_seq, found.state == ApprovalState.PENDING)
+            for found in connection.execute(asked.where(approvals.c.run_id == run_id))
+        },
+        "blobs": frozenset(connection.execute(blobs.where(names.run_id == run_id)).scalars()),
+        "is_settled": waits and sql_parks.is_settled(connection, run_id),
+        "archived_events": connection.execute(archive).scalar(),
+        "has_events": connection.execute(events).scalar() is not None,
+    }
 
 
 def _row(row: Any) -> RunRow:

@@ -50,6 +50,11 @@ def _is_fixed(tx: Transaction, change: RunChange) -> bool:
 
 
 def _is_decided(tx: Transaction, run_id: str) -> bool:
+    """See `is_settled`. Under its lock: who settles it either comes before this, or sees the run parked."""
+    return is_settled(tx.connection, run_id, lock=True)
+
+
+def is_settled(connection: sa.Connection, run_id: str, *, lock: bool = False) -> bool:
     """Whether one of the deliveries that this drive left undecided is settled by now.
 
     They are those of its step_waiting events. A claim of another run counts as well: runs of one workflow id may share
@@ -60,17 +65,16 @@ def _is_decided(tx: Transaction, run_id: str) -> bool:
         journal_events.c.kind == kinds.STEP_WAITING,
         journal_events.c.epoch == sa.select(runs.c.epoch).where(runs.c.run_id == run_id).scalar_subquery(),
     )
-    keys = {_key_of(payload) for payload in tx.connection.execute(query).scalars()} - {""}
+    keys = {_key_of(payload) for payload in connection.execute(query).scalars()} - {""}
     if not keys:
         return False
-    # Under its lock: who settles it either comes before this, or sees the run parked.
     claimed = (
         sa.select(side_effect_receipts.c.state)
         .where(side_effect_receipts.c.key.in_(sorted(keys)))
         .order_by(side_effect_receipts.c.key)
-        .with_for_update(read=True)
     )
-    return any(state != SideEffectState.CLAIMED for state in tx.connection.execute(claimed).scalars())
+    found = connection.execute(claimed.with_for_update(read=True) if lock else claimed).scalars()
+    return any(state != SideEffectState.CLAIMED for state in found)
 
 
 def _key_of(payload: bytes) -> str:

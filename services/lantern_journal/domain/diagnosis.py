@@ -1,6 +1,7 @@
 """What is wrong with a run, judged by its events, its rows and whoever holds it; and with the database. Pure."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from lantern_journal.domain import leases
 from lantern_journal.domain.findings import Check, Finding, Severity
@@ -41,6 +42,16 @@ class RunFacts:
     offers: tuple[AgentOffer, ...]
     # The journal's time, microseconds.
     now_us: int
+    # Its approvals: where each was asked for, and whether it is pending.
+    approvals: Mapping[str, tuple[int, bool]] = field(default_factory=dict[str, tuple[int, bool]])
+    # The SHA-256 of the blobs that are there and are noted as named by it.
+    blobs: frozenset[str] = frozenset()
+    # It waits for an operator, and one of the deliveries that it left undecided is settled.
+    is_settled: bool = False
+    # How many events its archive holds; None where there is none.
+    archived_events: int | None = None
+    # There are still events of it.
+    has_events: bool = True
 
 
 def judge(fold: RunFold, facts: RunFacts) -> list[Finding]:
@@ -51,7 +62,7 @@ def judge(fold: RunFold, facts: RunFacts) -> list[Finding]:
         message = f"{fold.seq} events, and no row that says whose run it is"
         return [*found, Finding(check=Check.PROJECTION, subject="row", message=message, run_id=run_id)]
     if facts.is_archived:
-        return found
+        return found + _judge_archived(run_id, facts, facts.row)
     if not fold.seq:
         message = "the run has no events"
         return [*found, Finding(check=Check.CHAIN, subject="events", message=message, run_id=run_id)]
@@ -61,7 +72,45 @@ def judge(fold: RunFold, facts: RunFacts) -> list[Finding]:
     found += _judge_lock(fold, facts, is_mendable=is_mendable)
     if facts.row.state not in FINAL:
         found += _judge_waking(run_id, facts, facts.row)
+    return found + _judge_approvals(fold, facts, facts.row) + _judge_blobs(fold, facts)
+
+
+def _judge_archived(run_id: str, facts: RunFacts, row: RunRow) -> list[Finding]:
+    if facts.archived_events != row.end_seq:
+        message = f"its archive holds {facts.archived_events or 0} events, the run had {row.end_seq or 0}"
+        return [Finding(check=Check.ARCHIVE, subject="events", message=message, run_id=run_id)]
+    if facts.has_events or facts.approvals:
+        message = "it is archived, and something of it was left in the tables"
+        return [Finding(check=Check.ARCHIVE, subject="left", message=message, run_id=run_id)]
+    return []
+
+
+def _judge_approvals(fold: RunFold, facts: RunFacts, row: RunRow) -> list[Finding]:
+    def fault(subject: str, message: str) -> Finding:
+        return Finding(check=Check.APPROVAL, subject=subject, message=message, run_id=fold.run_id)
+
+    kept = {approval_id: seq for approval_id, (seq, _) in facts.approvals.items()}
+    wrong = sorted(name for name in fold.asked.keys() | kept.keys() if fold.asked.get(name) != kept.get(name))
+    found = [
+        fault("requested", f"approval {name}: kept as of event {kept.get(name)}, is of {fold.asked.get(name)}")
+        for name in wrong
+    ]
+    if row.state in FINAL:
+        pending = sorted(name for name, (_, is_pending) in facts.approvals.items() if is_pending)
+        found += [fault("pending", f"approval {name} is pending, and the run has ended") for name in pending]
     return found
+
+
+def _judge_blobs(fold: RunFold, facts: RunFacts) -> list[Finding]:
+    return [
+        Finding(
+            check=Check.BLOB,
+            subject="named",
+            message=f"an event names blob {sha256}, which is not there, or not noted as named by the run",
+            run_id=fold.run_id,
+        )
+        for sha256 in sorted(fold.blobs - facts.blobs)
+    ]
 
 
 def _judge_row(fold: RunFold, facts: RunFacts, row: RunRow, *, is_mendable: bool) -> list[Finding]:
@@ -129,6 +178,8 @@ def _judge_waking(run_id: str, facts: RunFacts, row: RunRow) -> list[Finding]:
         return asleep("waiting_on", f"waits on {shown(row.waiting_on)}, which nothing ends")
     if row.waiting_on == "timer" and row.due_us is None:
         return asleep("due", "waits on a timer, and has no due time")
+    if row.waiting_on == "operator" and facts.is_settled:
+        return asleep("operator", "waits for an operator, and what it waits for is settled")
     # Without anybody who can drive it, a run waits for one also with a cancel in its inbox: to compensate takes code.
     if "cancel" in facts.unconsumed and row.waiting_on not in RETARGETED:
         return asleep("cancel", "sleeps, and a cancel lies in its inbox")

@@ -21,6 +21,9 @@ class Check(StrEnum):
     WAKE_SOURCE = "wake_source"
     LEASE = "lease"
     SESSION = "session"
+    APPROVAL = "approval"
+    BLOB = "blob"
+    ARCHIVE = "archive"
     FEED = "feed"
     DATABASE = "database"
 

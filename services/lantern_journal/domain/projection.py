@@ -14,7 +14,7 @@ from lantern_journal.domain.run_state import FINAL, RunState
 from lantern_kernel import kinds, payloads
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import ChainCheck, Event
-from lantern_kernel.payloads import ParkFacts, RunErrorFacts
+from lantern_kernel.payloads import ApprovalFacts, ParkFacts, RunErrorFacts
 
 RETARGETED = frozenset({"capacity", "code_fix"})
 """What a due run may wait on instead, if nobody can drive it then: its park event still stands."""
@@ -58,6 +58,10 @@ class RunRow:
     consumed_inbox: int
     # Where its cancel_requested stands.
     cancel_seq: int | None
+    # See `runs`.
+    awaited_signals: str
+    # See `runs`.
+    nothing_to_compensate: bool
 
 
 COLUMNS = tuple(field.name for field in fields(RunRow))
@@ -98,6 +102,9 @@ class RunFold:
         self.cancel_seq: int | None = None
         self.state = RunState.QUEUED
         self.error: RunErrorFacts | None = None
+        # Where each approval was asked for, and the content that is kept apart.
+        self.asked: dict[str, int] = {}
+        self.blobs: set[str] = set()
         self._chain = ChainCheck(run_id)
         self._before_cancel = ""
 
@@ -134,6 +141,9 @@ class RunFold:
         self.epoch = max(self.epoch, event.epoch)
 
     def _project(self, event: Event) -> None:
+        blob = payloads.named_blob(event.payload)
+        if blob is not None:
+            self.blobs.add(blob.sha256)
         if event.kind == kinds.RUN_STARTED:
             self.created_us = event.time_us
             self.started = payloads.unpack(event.payload).facts
@@ -144,6 +154,8 @@ class RunFold:
         elif event.kind == kinds.RUN_PARKED:
             self.parks = [*self.parks, ParkFacts.unpack(event.payload)][-PARKS_KEPT:]
             self.state, self.holder = RunState.WAITING, None
+        elif event.kind == kinds.APPROVAL_REQUESTED:
+            self.asked[ApprovalFacts.from_facts(payloads.unpack(event.payload).facts).approval_id] = event.seq
         elif event.kind in kinds.TERMINAL:
             self._end(event)
         elif event.kind in kinds.FROM_INBOX:
@@ -206,7 +218,15 @@ def rebuilt(fold: RunFold, row: RunRow, lock: LockRow | None, inbox_last: int) -
         inbox_number=inbox_last,
         consumed_inbox=consumed,
         cancel_seq=fold.cancel_seq,
+        awaited_signals=_awaited(fold, row, waiting_on, due_us),
+        nothing_to_compensate=bool(fold.parks) and fold.parks[-1].nothing_to_compensate,
     )
+
+
+def _awaited(fold: RunFold, row: RunRow, waiting_on: str, due_us: int | None) -> str:
+    """The signals that wake it, as the park says that it stands on."""
+    stands = [" ".join(park.signals) for park in fold.parks if (park.waiting_on, park.due_us) == (waiting_on, due_us)]
+    return row.awaited_signals if row.awaited_signals in stands else stands[-1] if stands else ""
 
 
 def _int_of(value: object, default: int) -> int:
