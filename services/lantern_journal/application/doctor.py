@@ -8,7 +8,7 @@ from zlib import crc32
 from lantern_journal.application.announcements import QUEUED, Hub
 from lantern_journal.application.committer import GroupCommitter
 from lantern_journal.domain import diagnosis, feed
-from lantern_journal.domain.appends import Head
+from lantern_journal.domain.appends import Head, not_found
 from lantern_journal.domain.diagnosis import RunFacts
 from lantern_journal.domain.feed_cursor import Cursor
 from lantern_journal.domain.findings import Check, Finding
@@ -84,6 +84,7 @@ class Doctor:
         found: list[Finding] = []
         async for run_id in self._run_ids(only, after):
             fold, facts = await self._read(run_id)
+            _must_be_known(only, fold, facts)
             found += diagnosis.judge(fold, facts)
             runs, events, after = runs + 1, events + fold.seq, run_id
             if runs % RUNS_PER_REPORT == 0 or len(found) >= FINDINGS_PER_REPORT:
@@ -103,6 +104,7 @@ class Doctor:
         changes: list[Change] = []
         async for run_id in self._run_ids(only, after):
             fold, facts = await self._read(run_id)
+            _must_be_known(only, fold, facts)
             if any(finding.mendable for finding in diagnosis.judge(fold, facts)):
                 changes += await self._hub.see_through(self._rebuild(run_id))
             runs, after = runs + 1, run_id
@@ -230,3 +232,9 @@ class Places:
         """The runs, some at a time."""
         run_ids = list(self.last)
         return [run_ids[i : i + RUNS_PER_LOOK] for i in range(0, len(run_ids), RUNS_PER_LOOK)]
+
+
+def _must_be_known(only: str, fold: RunFold, facts: RunFacts) -> None:
+    """Raises RUN_NOT_FOUND where the one run that was asked for has neither a row nor events: it never was."""
+    if only and facts.row is None and not fold.seq:
+        raise not_found(only)

@@ -17,6 +17,8 @@ from lantern.api.journal.v1 import journal_service_pb2 as pb
 from lantern.api.journal.v1 import journal_service_pb2_grpc, worker_service_pb2_grpc
 from lantern.api.journal.v1 import worker_service_pb2 as wp
 
+UNKNOWN = "01900000-0000-7000-8000-000000000000"
+
 
 async def doctor(journal: str, *arguments: str) -> tuple[int, str, str]:
     """Exit code, output, errors."""
@@ -86,6 +88,10 @@ async def test_doctor(tmp_path: Path) -> None:
         code, out, err = await doctor(address, "--run", "nonsense")
         assert (code, out) == (2, "")
         assert err.startswith("error: INVALID_FIELD: run_id")
+        for more in ((), ("--rebuild",)):
+            code, out, err = await doctor(address, "--run", UNKNOWN, *more)
+            assert (code, out) == (2, "")
+            assert err.startswith("error: RUN_NOT_FOUND")
     finally:
         journal.kill()
         await journal.wait()

@@ -55,7 +55,7 @@ class JournalDoctorServiceServicer:
         """Checks the invariants of all runs, one after another by run id, then those of the feed and of the database.
 
         A run is judged by what is there of it at one moment. Findings come as they are made; the last message says that it
-        is the last.
+        is the last. NOT_FOUND `RUN_NOT_FOUND`: the one run that was asked for has neither a row nor events.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -65,7 +65,7 @@ class JournalDoctorServiceServicer:
         """Rebuilds the rows of runs from their events, where they say something that the events do not allow.
 
         Run by run under the run's lock, one transaction each. Idempotent by nature: what is in order stays as it is. A run
-        whose events are at fault themselves is left alone.
+        whose events are at fault themselves is left alone. NOT_FOUND `RUN_NOT_FOUND`: as for CheckInvariants.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

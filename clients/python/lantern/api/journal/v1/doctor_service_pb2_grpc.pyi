@@ -37,13 +37,13 @@ class JournalDoctorServiceStub:
     """Checks the invariants of all runs, one after another by run id, then those of the feed and of the database.
 
     A run is judged by what is there of it at one moment. Findings come as they are made; the last message says that it
-    is the last.
+    is the last. NOT_FOUND `RUN_NOT_FOUND`: the one run that was asked for has neither a row nor events.
     """
     RebuildProjections: _grpc.UnaryStreamMultiCallable[_doctor_service_pb2.RebuildProjectionsRequest, _doctor_service_pb2.RebuildProjectionsResponse]
     """Rebuilds the rows of runs from their events, where they say something that the events do not allow.
 
     Run by run under the run's lock, one transaction each. Idempotent by nature: what is in order stays as it is. A run
-    whose events are at fault themselves is left alone.
+    whose events are at fault themselves is left alone. NOT_FOUND `RUN_NOT_FOUND`: as for CheckInvariants.
     """
 
 @_typing.type_check_only
@@ -55,13 +55,13 @@ class JournalDoctorServiceAsyncStub(JournalDoctorServiceStub):
     """Checks the invariants of all runs, one after another by run id, then those of the feed and of the database.
 
     A run is judged by what is there of it at one moment. Findings come as they are made; the last message says that it
-    is the last.
+    is the last. NOT_FOUND `RUN_NOT_FOUND`: the one run that was asked for has neither a row nor events.
     """
     RebuildProjections: _aio.UnaryStreamMultiCallable[_doctor_service_pb2.RebuildProjectionsRequest, _doctor_service_pb2.RebuildProjectionsResponse]  # type: ignore[assignment]
     """Rebuilds the rows of runs from their events, where they say something that the events do not allow.
 
     Run by run under the run's lock, one transaction each. Idempotent by nature: what is in order stays as it is. A run
-    whose events are at fault themselves is left alone.
+    whose events are at fault themselves is left alone. NOT_FOUND `RUN_NOT_FOUND`: as for CheckInvariants.
     """
 
 class JournalDoctorServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -76,7 +76,7 @@ class JournalDoctorServiceServicer(metaclass=_abc_1.ABCMeta):
         """Checks the invariants of all runs, one after another by run id, then those of the feed and of the database.
 
         A run is judged by what is there of it at one moment. Findings come as they are made; the last message says that it
-        is the last.
+        is the last. NOT_FOUND `RUN_NOT_FOUND`: the one run that was asked for has neither a row nor events.
         """
 
     @_abc_1.abstractmethod
@@ -88,7 +88,7 @@ class JournalDoctorServiceServicer(metaclass=_abc_1.ABCMeta):
         """Rebuilds the rows of runs from their events, where they say something that the events do not allow.
 
         Run by run under the run's lock, one transaction each. Idempotent by nature: what is in order stays as it is. A run
-        whose events are at fault themselves is left alone.
+        whose events are at fault themselves is left alone. NOT_FOUND `RUN_NOT_FOUND`: as for CheckInvariants.
         """
 
 def add_JournalDoctorServiceServicer_to_server(servicer: JournalDoctorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
