@@ -6,6 +6,8 @@ from collections.abc import Iterator
 # Before grpc is imported: its fork handlers can crash a child that is about to become initdb or pg_ctl.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
+# Its plugin imports it at the end otherwise, where CPython 3.11 refuses to parse after many greenlets.
+import hypothesis  # noqa: F401 # pyright: ignore[reportUnusedImport]
 import pytest
 
 from lantern.cli.local_postgres import LocalPostgres
