@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import journal_loader
 import journal_processes as processes
@@ -28,6 +28,7 @@ from lantern.cli.local_postgres import LocalPostgres
 ABLATED = ("", "chain", "fence", "sessions", "feed")
 ABLATED_RUNS = 64
 SHOWN = 7
+Name = TypeVar("Name", int, str)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -65,20 +66,22 @@ def turned(values: Sequence[Any], by: int) -> Iterator[Any]:
     yield from (values[(at + by) % len(values)] for at in range(len(values)))
 
 
-async def filled(places: Places, database: str, sizes: Sequence[int], name: str) -> dict[int, str]:
-    """Databases with so many events; their URLs by size."""
+async def filled(
+    places: Places, database: str, sizes: Sequence[int], name: str, *, is_open_only: bool = False
+) -> dict[int, str]:
+    """Databases with so many events, or with those of the open runs among them; their URLs by size."""
     urls: dict[int, str] = {}
     for size in sorted(sizes, reverse=True):
         urls[size] = places.url(database, f"{name}_{size}")
         began = asyncio.get_running_loop().time()
-        await asyncio.to_thread(journal_loader.fill, urls[size], size)
+        await asyncio.to_thread(journal_loader.fill, urls[size], size, is_open_only=is_open_only)
         took_s = asyncio.get_running_loop().time() - began
-        say(measure="loaded", database=database, events=size, seconds=round(took_s, 1))
+        say(measure="loaded", database=database, events=size, open_only=is_open_only, seconds=round(took_s, 1))
     return urls
 
 
 @contextlib.asynccontextmanager
-async def journals(urls: dict[int, str]) -> AsyncGenerator[dict[int, processes.Journal]]:
+async def journals(urls: dict[Name, str]) -> AsyncGenerator[dict[Name, processes.Journal]]:
     """A journal process on each."""
     async with contextlib.AsyncExitStack() as stack:
         contexts = [processes.journal(url) for url in urls.values()]
@@ -149,19 +152,23 @@ def _cpu_us(rounds: Rounds) -> float:
 
 
 async def probe(options: argparse.Namespace, places: Places, urls: dict[str, dict[int, str]]) -> None:
-    """Single operations on an empty journal and on the fullest."""
+    """Single operations on an empty journal, on the fullest, and on one that holds the open runs of that alone."""
     for database in options.database:
         full = max(urls[database])
-        pair = {**await filled(places, database, [0], "empty"), full: urls[database][full]}
-        async with journals(pair) as running:
+        places_of = {
+            "nothing": (await filled(places, database, [0], "empty"))[0],
+            "open runs": (await filled(places, database, [full], "open", is_open_only=True))[full],
+            "everything": urls[database][full],
+        }
+        async with journals(places_of) as running:
             results = await processes.probe(list(running.values()))
-            shown_s: dict[int, list[float]] = {size: [] for size in running}
+            shown_s: dict[str, list[float]] = {held: [] for held in running}
             for number in range(SHOWN):
-                for size, result in turned(list(zip(running, results, strict=True)), number):
-                    shown_s[size].append(await processes.show(running[size], result["run_id"]))
-        for size, result in zip(running, results, strict=True):
-            result["runs_show"] = {"median_ms": round(statistics.median(shown_s[size]) * 1000, 1)}
-            say(measure="operations", database=database, events_before=size, **result)
+                for held, result in turned(list(zip(running, results, strict=True)), number):
+                    shown_s[held].append(await processes.show(running[held], result["run_id"]))
+        for held, result in zip(running, results, strict=True):
+            result["runs_show"] = {"median_ms": round(statistics.median(shown_s[held]) * 1000, 1)}
+            say(measure="operations", database=database, of_events=full, held=held, **result)
 
 
 async def measure(options: argparse.Namespace) -> None:

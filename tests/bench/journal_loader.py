@@ -20,6 +20,7 @@ from lantern_journal.adapters.engines import postgres_sync_engine, sqlite_engine
 from lantern_journal.adapters.schema import journal_events, run_locks, runs
 from lantern_journal.adapters.sql_events import Transaction
 from lantern_journal.domain.partitions import WEEK_US, week_of
+from lantern_journal.domain.run_state import RunState
 from lantern_kernel import kinds
 
 STEPS = 20
@@ -56,8 +57,8 @@ _PLACES = sa.Table(
 )
 
 
-def fill(url: str, events: int) -> None:
-    """Brings an empty database to about that many events."""
+def fill(url: str, events: int, *, is_open_only: bool = False) -> None:
+    """Brings an empty database to about that many events; or to those alone of them whose runs are open."""
     path = sqlite_path(url)
     engine = postgres_sync_engine(url) if path is None else sqlite_engine(path, begin="BEGIN")
     migrate.migrate(engine)
@@ -68,7 +69,11 @@ def fill(url: str, events: int) -> None:
             _LOADED.create(connection)
             _PLACES.create(connection)
             connection.execute(_PLACES.insert(), list(_places()))
-        rows = _runs(count, time.time_ns() // 1000)
+        rows = (
+            run
+            for run in _runs(count, time.time_ns() // 1000)
+            if not (is_open_only and run["state"] == RunState.SUCCEEDED.value)
+        )
         while chunk := list(itertools.islice(rows, RUNS_AT_ONCE)):
             with connection.begin():
                 connection.execute(_LOADED.delete())
@@ -141,7 +146,7 @@ def _runs(count: int, now_us: int) -> Iterator[dict[str, Any]]:
             "number": number,
             "run_id": str(uuid.UUID(int=value | int.from_bytes(os.urandom(7)))),
             "time_us": time_us,
-            "state": "SUCCEEDED",
+            "state": RunState.SUCCEEDED.value,
             "waiting_on": "",
             "due_us": None,
         }

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-REVISION = 4
+REVISION = 5
 """The number of the newest revision in `migrations/` that this code knows."""
 
 metadata = sa.MetaData()
@@ -84,7 +84,12 @@ sa.Index(
 sa.Index(
     "runs_open",
     runs.c.state,
+    runs.c.recover_after_us,
     runs.c.created_us,
+    runs.c.run_id,
+    runs.c.tenant_id,
+    # Always NULL here; SQLite reads the row when it does not find it in the index.
+    runs.c.ended_us,
     postgresql_where=sa.text("ended_us IS NULL"),
     sqlite_where=sa.text("ended_us IS NULL"),
 )
@@ -136,6 +141,15 @@ run_locks = sa.Table(
 sa.Index(
     "run_locks_worker",
     run_locks.c.worker_id,
+    postgresql_where=sa.text("worker_id <> ''"),
+    sqlite_where=sa.text("worker_id <> ''"),
+)
+sa.Index(
+    "run_locks_held",
+    run_locks.c.run_id,
+    run_locks.c.expires_us,
+    run_locks.c.worker_id,
+    run_locks.c.opened,
     postgresql_where=sa.text("worker_id <> ''"),
     sqlite_where=sa.text("worker_id <> ''"),
 )
