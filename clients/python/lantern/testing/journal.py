@@ -1,4 +1,4 @@
-"""The journal in memory: it judges, chains and wakes as the real one does, for one process, by a clock that it is given.
+"""The journal in memory: it judges, chains and wakes as the real one does, for one process and by a given clock.
 
 Pure: no I/O, no clock, no randomness. It knows runs, their events as a hash chain, leases as epochs, inboxes,
 approvals, claims on deliveries and blobs. What it leaves out is what one process does not need: sessions, tenants,
