@@ -211,10 +211,14 @@ class System:
 
     def await_state(self, run_id: str, state: "run_pb2.Run.State", timeout_s: float) -> run_pb2.Run:
         """Waits for a run's state; fails at once in a final state that is another one."""
+        return self.await_one_of(run_id, [state], timeout_s)
+
+    def await_one_of(self, run_id: str, states: Sequence["run_pb2.Run.State"], timeout_s: float) -> run_pb2.Run:
+        """Waits until a run is in one of these states; fails at once in a final state that is none of them."""
         deadline = time.monotonic() + timeout_s
         while True:
             run = self.client.get_run(run_id)
-            if run.state == state:
+            if run.state in states:
                 return run
             shown = run_pb2.Run.State.Name(run.state)
             assert not run.HasField("end_time"), f"{run_id} ended {shown}: {run.error.code} {run.error.message}"

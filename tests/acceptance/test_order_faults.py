@@ -5,67 +5,21 @@ with SIGKILL while the shop holds a reply. What counts is the shop's own ledger.
 """
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from checks import check_journal, check_order, grants
-from client import start_run_at
+from order_rig import Rig
 from system import System
 
 from lantern.api.journal.v1 import run_pb2
 from lantern_kernel import kinds
-from lantern_kernel.event import Event
 from lantern_kernel.payloads import unpack
 
-TIMEOUT_S = 30.0
 LATE_S = 3.0
 """Later than the 2 s after which the charge's caller gives up."""
-
-
-class Rig:
-    """A system whose first executor is killed where a test says so, and started again for the next one."""
-
-    def __init__(self, system: System) -> None:
-        self.system = system
-        self.shop = system.shop
-        recovery = system.add_recovery().launch()
-        self.victim = system.add_executor("victim").launch()
-        self.standby = system.add_executor("standby").launch()
-        for process in (recovery, self.victim, self.standby):
-            process.await_ready()
-        for process in (self.victim, self.standby):
-            system.await_worker(process)
-
-    def start(self, order_id: str, **more: Any) -> str:
-        """Starts an order at the victim; the run's id."""
-        order = self.system.order_input(order_id, **more)
-        return start_run_at(self.victim.address, order, order_id).run_id
-
-    def finish(self, run_id: str, state: "run_pb2.Run.State" = run_pb2.Run.STATE_SUCCEEDED) -> run_pb2.Run:
-        """Waits for the end of a run."""
-        return self.system.await_state(run_id, state, TIMEOUT_S)
-
-    def kill_while_held(self, path: str, order_id: str, **more: Any) -> run_pb2.Run:
-        """Kills the driver when the shop has acted and not replied; the run, finished by the standby."""
-        self.shop.order_fault(path, "hold")
-        run_id = self.start(order_id, **more)
-        deadline = time.monotonic() + TIMEOUT_S
-        while self.shop.held() != 1:
-            assert time.monotonic() < deadline, f"the request to {path} did not come\n{self.system.tails()}"
-            time.sleep(0.01)
-        self.victim.kill()
-        self.shop.release()
-        run = self.finish(run_id)
-        self.victim.start()
-        self.system.await_worker(self.victim)
-        return run
-
-    def events(self, run: run_pb2.Run) -> list[Event]:
-        """A run's events."""
-        return self.system.client.events(run.run_id)
 
 
 @pytest.fixture(scope="module")
