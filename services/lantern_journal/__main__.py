@@ -14,6 +14,7 @@ import uvloop
 
 from lantern.api.journal.v1 import (
     admin_service_pb2_grpc,
+    agent_service_pb2_grpc,
     approval_service_pb2_grpc,
     blob_service_pb2_grpc,
     doctor_service_pb2_grpc,
@@ -29,6 +30,7 @@ from lantern_journal.adapters.engines import sqlite_path
 from lantern_journal.adapters.postgres import PostgresStore
 from lantern_journal.adapters.sources import SystemSources
 from lantern_journal.adapters.sqlite import SqliteStore
+from lantern_journal.application.agents import Agents
 from lantern_journal.application.announcements import DueTimer, Hub, Relay
 from lantern_journal.application.approvals import Approvals
 from lantern_journal.application.blobs import Blobs
@@ -40,8 +42,10 @@ from lantern_journal.application.leases import Leases
 from lantern_journal.application.retention import Retention
 from lantern_journal.application.runs import Runs
 from lantern_journal.application.sessions import Sessions
+from lantern_journal.domain.graphs import faults_of_graph
 from lantern_journal.ports import Clock, Disconnected, Store
 from lantern_journal.servicer.admin import AdminServicer
+from lantern_journal.servicer.agents import AgentServicer
 from lantern_journal.servicer.approval import ApprovalServicer
 from lantern_journal.servicer.blobs import BlobServicer
 from lantern_journal.servicer.doctor import DoctorServicer
@@ -88,10 +92,11 @@ async def serve(settings: Settings) -> None:
     recovery = RecoveryServicer(leases, hub, streams)
     housekeeping = _housekeeping(settings, store, clock)
     admin = AdminServicer(housekeeping)
+    agents = AgentServicer(Agents(store, hub, {"graph": faults_of_graph}), store)
     feed = FeedServicer(Feed(store, clock, hub), streams)
     doctor = DoctorServicer(Doctor(store, hub, committer, settings.limits), streams)
     server = Server(
-        settings.listen, _registrations(journal, approval, blob_servicer, feed, worker, recovery, admin, doctor)
+        settings.listen, _registrations(journal, approval, blob_servicer, feed, worker, recovery, admin, doctor, agents)
     )
     await sessions.adopt()
     # Before the first append: a week whose events have begun to fill the default partition stays there.
@@ -167,9 +172,13 @@ def _registrations(
     recovery: RecoveryServicer,
     admin: AdminServicer,
     doctor: DoctorServicer,
+    agents: AgentServicer,
 ) -> dict[str, Callable[[grpc.aio.Server], None]]:
     """The services by name, each with what adds it to a server."""
     return {
+        f"{PACKAGE}.JournalAgentService": lambda to: agent_service_pb2_grpc.add_JournalAgentServiceServicer_to_server(
+            agents, to
+        ),
         f"{PACKAGE}.JournalDoctorService": lambda to: (
             doctor_service_pb2_grpc.add_JournalDoctorServiceServicer_to_server(doctor, to)
         ),

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
+from lantern_journal.domain.agents import Definition, Publication, Published, Wanted
 from lantern_journal.domain.appends import Head, Row, Top
 from lantern_journal.domain.approvals import Approval, ApprovalFilter, Decided, Decision, Delegation, Expired
 from lantern_journal.domain.archives import ArchivedRun, Candidate, KeptBlob, Turn
@@ -167,6 +168,14 @@ class Store(Protocol):
 
     async def list_agents(self, tenant_id: str, after: tuple[str, int], limit: int) -> list[Agent]:
         """Agents after a (name, version), in that order."""
+        ...
+
+    async def find_definition(self, wanted: Wanted) -> Definition:
+        """A version of an agent with its definition. AGENT_NOT_FOUND."""
+        ...
+
+    async def publish_agent(self, publication: Publication) -> Published:
+        """Makes a definition the current version of its agent, once per request. AGENT_KIND_CONFLICT."""
         ...
 
     async def send(self, entry: NewEntry, limits: Limits) -> SentEntry:

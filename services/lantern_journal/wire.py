@@ -320,7 +320,11 @@ def opened(record: OpenedRun, now_us: int) -> worker_pb.OpenRunResponse:
 def agent(record: Agent) -> journal_pb.Agent:
     """A version of an agent."""
     return journal_pb.Agent(
-        name=record.name, version=record.version, digest=record.digest, program_kind=record.program_kind
+        name=record.name,
+        version=record.version,
+        digest=record.digest,
+        program_kind=record.program_kind,
+        current=record.is_current,
     )
 
 
@@ -335,6 +339,7 @@ def orphan(record: Orphan) -> recovery_pb.Orphan:
         reason=record.reason,
         failed_digest=record.failed_digest,
         event_level=record.event_level,
+        program_kind=record.program_kind,
     )
 
 
@@ -347,7 +352,10 @@ def worker(record: Worker) -> recovery_pb.Worker:
         capacity=record.capacity,
         lease_count=record.lease_count,
         tenant_id=record.tenant_id,
-        agents=[recovery_pb.WorkerAgent(name=offer.name, digest=offer.digest) for offer in record.offers],
+        agents=[
+            recovery_pb.WorkerAgent(name=offer.name, digest=offer.digest, program_kind=offer.program_kind)
+            for offer in record.offers
+        ],
         event_level=record.event_level,
     )
 

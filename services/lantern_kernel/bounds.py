@@ -37,6 +37,9 @@ RETRY_ATTEMPTS_MAX = 100
 ID_LENGTH_MAX = 200
 AGENTS_PER_SESSION_MAX = 1_000
 
+DEFINITION_BYTES_MAX = 1024 * 1024
+"""Of a published agent: it stands in one message."""
+
 SEQ_MAX = 2**63 - 1
 """Sequence numbers, epochs and times are signed 64-bit integers in both databases."""
 

@@ -9,6 +9,9 @@ import re
 from lantern_kernel.bounds import ID_LENGTH_MAX
 from lantern_kernel.errors import InvalidField
 
+ANY_AGENT = "*"
+"""In place of a name: a worker that offers it drives every published agent of its program kind."""
+
 USER_ID = re.compile(rf"[A-Za-z0-9_.:/@-]{{1,{ID_LENGTH_MAX}}}")
 ENGINE_ID = re.compile(rf"[A-Za-z0-9_.:/@\[\]#-]{{1,{ID_LENGTH_MAX + 56}}}")
 RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")

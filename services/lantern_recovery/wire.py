@@ -5,6 +5,7 @@ from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import recovery_service_pb2 as journal_recovery_pb
 from lantern.api.journal.v1 import worker_service_pb2 as journal_worker_pb
 from lantern.api.recovery.v1 import recovery_service_pb2 as recovery_pb
+from lantern_kernel.names import ANY_AGENT
 from lantern_recovery.application.sweep import PassReport
 from lantern_recovery.domain.orphan import Orphan
 from lantern_recovery.domain.worker import Worker
@@ -21,6 +22,8 @@ def orphan(message: journal_recovery_pb.Orphan) -> Orphan:
         failed_digest=message.failed_digest,
         # 0 is a journal that does not know of levels.
         event_level=message.event_level or 1,
+        # Empty is a journal that does not know of published agents.
+        program_kind=message.program_kind or "code",
     )
 
 
@@ -33,8 +36,9 @@ def worker(message: journal_recovery_pb.Worker) -> Worker:
         capacity=message.capacity,
         lease_count=message.lease_count,
         tenant_id=message.tenant_id,
-        agents=frozenset((agent.name, agent.digest) for agent in message.agents),
+        agents=frozenset((a.name, a.digest) for a in message.agents if a.name != ANY_AGENT),
         event_level=message.event_level or 1,
+        every=frozenset((a.program_kind, a.digest) for a in message.agents if a.name == ANY_AGENT),
     )
 
 

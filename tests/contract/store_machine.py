@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from store_trio import START_US, Refused, Trio
 
+from lantern_journal.domain.agents import Publication, Wanted
 from lantern_journal.domain.appends import Append, Head, plan_group
 from lantern_journal.domain.leases import AgentOffer, Limits
 from lantern_journal.domain.records import (
@@ -34,6 +35,9 @@ WORKERS = ("w1", "w2", "W3")
 TENANTS = ("default", "other")
 # Names that a database sorts in different ways under different collations.
 AGENTS = ("order", "Order", "or-der", "order_b")
+# One of them is published as a graph at times, and at other times offered as code: whichever is first.
+GRAPH = 3
+GRAPHS = (b'{"nodes":[]}', b'{"nodes":[1]}', b'{"nodes":[2]}')
 DIGESTS = tuple(letter * 64 for letter in "abc")
 STEPS_OF_TIME_US = (
     0,
@@ -161,8 +165,12 @@ class Machine(RuleBasedStateMachine):
     )
     def attach(self, worker: int, agents: set[int], digest: int, tenant: bool, draining: int, level: int) -> None:
         offers = tuple(
-            AgentOffer(name=AGENTS[a], digest=DIGESTS[(digest + a) % 3], program_kind="code") for a in sorted(agents)
+            AgentOffer(name=AGENTS[a], digest=DIGESTS[(digest + a) % 3], program_kind="code")
+            for a in sorted(agents)
+            if a != GRAPH or digest == 3
         )
+        # Who drives graphs drives all of them, by code that has versions of its own.
+        offers += (AgentOffer(name="*", digest=DIGESTS[digest % 3], program_kind="graph"),) if level == 2 else ()
         self.ask(
             "attach",
             Attach(
@@ -175,6 +183,21 @@ class Machine(RuleBasedStateMachine):
                 event_level=level,
             ),
         )
+
+    @rule(request=many, content=st.sampled_from(GRAPHS), tenant=st.booleans(), agent=st.sampled_from((0, GRAPH, GRAPH)))
+    def publish(self, request: int, content: bytes, tenant: bool, agent: int) -> None:
+        tenant_id = TENANTS[tenant and request == 0]
+        publication = Publication(
+            request_id=f"p{request}",
+            tenant_id=tenant_id,
+            name=AGENTS[agent],
+            program_kind="graph",
+            definition=content,
+        )
+        self.ask("publish_agent", publication)
+        self.ask("find_definition", Wanted(tenant_id=tenant_id, name=AGENTS[agent], version=request % 3, digest=""))
+        wanted = Wanted(tenant_id=tenant_id, name=AGENTS[agent], version=0, digest=publication.digest)
+        self.ask("find_definition", wanted)
 
     @rule(worker=few, off=off_by)
     def close_session(self, worker: int, off: int) -> None:

@@ -19,7 +19,18 @@ from lantern_journal.domain.records import Tended
 from lantern_journal.ports import Collision, GroupRefused
 from lantern_kernel.errors import LanternError
 from oracle.memory_store import Database, MemoryStore
-from oracle.tables import AgentRow, EntryRow, LockRow, ReceiptRow, RunRow, SessionRow, StartRequestRow, Tables
+from oracle.tables import (
+    AgentRow,
+    DefinitionRow,
+    EntryRow,
+    LockRow,
+    PublicationRow,
+    ReceiptRow,
+    RunRow,
+    SessionRow,
+    StartRequestRow,
+    Tables,
+)
 
 START_US = 1_700_000_000_000_000
 
@@ -35,6 +46,8 @@ COLUMNS = {
             ("side_effect_receipts", ReceiptRow),
             ("start_requests", StartRequestRow),
             ("agents", AgentRow),
+            ("agent_publications", PublicationRow),
+            ("agent_definitions", DefinitionRow),
         )
     },
 }
@@ -150,7 +163,7 @@ def _plain(tables: Tables) -> dict[str, list[dict[str, Any]]]:
 
 def _row(columns: list[str], values: tuple[Any, ...]) -> dict[str, Any]:
     row = dict(zip(columns, values, strict=True))
-    for flag in ("opened", "closed", "draining", "nothing_to_compensate"):
+    for flag in ("opened", "closed", "draining", "nothing_to_compensate", "created"):
         if flag in row:
             row[flag] = bool(row[flag])
     if isinstance(row.get("agents"), str):

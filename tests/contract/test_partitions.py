@@ -10,7 +10,7 @@ import journal_kit as kit
 import pytest
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_partitions, sql_sessions
+from lantern_journal.adapters import sql_agents, sql_partitions
 from lantern_journal.adapters.engines import postgres_sync_engine
 from lantern_journal.adapters.postgres import PostgresStore
 from lantern_journal.adapters.sql_events import POSTGRES_HEADS, Transaction
@@ -160,7 +160,7 @@ async def test_workers_come_while_partitions_are_changed(stores: list[PostgresSt
         async with asyncio.timeout(3):
             assert (await kit.attach(stores[0], "late")).session_number == 1
     with engine.begin() as connection:
-        sql_sessions.lock_agents(connection)
+        sql_agents.lock(connection)
         assert await stores[0].make_partitions(0) == [(await this_week(stores[0])).table]
 
 

@@ -31,6 +31,7 @@ MUST_SUCCEED = (
     "find_orphans",
     "insert_group",
     "open_run",
+    "publish_agent",
     "release_lease",
     "send",
     "settle_side_effect",

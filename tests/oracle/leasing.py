@@ -8,7 +8,7 @@ from lantern_kernel import kinds, reasons
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import NewEvent
 from lantern_kernel.payloads import pack
-from oracle import waking
+from oracle import agents, waking
 from oracle.tables import LockRow, RunRow, Tables
 
 
@@ -48,7 +48,8 @@ def acquire(tables: Tables, grant: Grant, limits: Limits, now_us: int) -> int:
         return 0
     if session.event_level < run.event_level:
         return 0
-    if not any(o.name == run.agent_name and o.digest != waking.failed_last(run) for o in session.agents):
+    offered = [o for o in session.agents if agents.is_of(tables, run.tenant_id, run.agent_name, o)]
+    if not any(offer.digest != waking.failed_last(run) for offer in offered):
         return 0
     if not waking.is_takeable(tables, tables.locks.get(run.run_id), now_us, limits):
         return 0

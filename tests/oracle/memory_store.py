@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol, TypeVar
 
+from lantern_journal.domain.agents import Definition, Publication, Published, Wanted
 from lantern_journal.domain.appends import Head, Row, Top, genesis
 from lantern_journal.domain.blobs import NamedBlobs
 from lantern_journal.domain.leases import Limits
@@ -38,7 +39,7 @@ from lantern_kernel import reasons
 from lantern_kernel.bounds import PAGE_BYTES_MAX, PAGE_ROWS_MAX
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event
-from oracle import leasing, runs, sessions, waking
+from oracle import agents, leasing, runs, sessions, waking
 from oracle.tables import Tables
 
 T = TypeVar("T")
@@ -198,18 +199,15 @@ class MemoryStore:
 
     async def list_agents(self, tenant_id: str, after: tuple[str, int], limit: int) -> list[Agent]:
         """See Store."""
+        return await self._insist("list_agents", lambda _: agents.page(self._tables, tenant_id, after, limit))
 
-        def read(_: int) -> list[Agent]:
-            rows = sorted(
-                (row for row in self._tables.agents if row.tenant_id == tenant_id), key=lambda a: (a.name, a.version)
-            )
-            return [
-                Agent(name=row.name, version=row.version, digest=row.digest, program_kind=row.program_kind)
-                for row in rows
-                if (row.name, row.version) > after
-            ][:limit]
+    async def find_definition(self, wanted: Wanted) -> Definition:
+        """See Store."""
+        return await self._insist("find_definition", lambda _: agents.find(self._tables, wanted))
 
-        return await self._insist("list_agents", read)
+    async def publish_agent(self, publication: Publication) -> Published:
+        """See Store."""
+        return await self._insist("publish_agent", lambda now_us: agents.publish(self._tables, publication, now_us))
 
     async def send(self, entry: NewEntry, limits: Limits) -> SentEntry:
         """See Store."""

@@ -27,7 +27,7 @@ from lantern_kernel import kinds, reasons
 from lantern_kernel.errors import InvalidField, LanternError
 from lantern_kernel.event import NewEvent
 from lantern_kernel.payloads import pack, unpack
-from oracle import leasing, waking
+from oracle import agents, leasing, waking
 from oracle.tables import AgentRow, EntryRow, LockRow, ReceiptRow, RunRow, SessionRow, StartRequestRow, Tables
 
 T = TypeVar("T")
@@ -221,16 +221,19 @@ def _taken(tables: Tables, new: NewRun) -> RunRow | None:
 
 def _pin(tables: Tables, new: NewRun, limits: Limits, now_us: int) -> tuple[AgentRow, SessionRow | None]:
     """The version that the run pins, and the session that gets the lease with it."""
-    versions = [a for a in tables.agents if (a.tenant_id, a.name) == (new.tenant_id, new.agent_name)]
+    versions = agents.versions(tables, new.tenant_id, new.agent_name)
     if not versions:
         raise LanternError(reasons.AGENT_NOT_FOUND, "unknown", field="agent_name", agent=new.agent_name)
     session = tables.sessions.get(new.target.worker_id) if new.target is not None else None
     if session is not None and new.target is not None:
-        offer = next((o for o in session.agents if o.name == new.agent_name), None)
+        offered = (o for o in session.agents if agents.is_of(tables, new.tenant_id, new.agent_name, o))
+        offer = next(offered, None)
         fits = session.tenant_id == new.tenant_id and session.session_number == new.target.session_number
         if offer is not None and fits and not session.draining and waking.is_alive(session, now_us, limits):
+            if offer.name == "*":
+                return agents.current(tables, new.tenant_id, new.agent_name), session
             return next(a for a in versions if a.digest == offer.digest), session
-    return versions[-1], None
+    return agents.current(tables, new.tenant_id, new.agent_name), None
 
 
 def _new_row(new: NewRun, agent: AgentRow, now_us: int, *, is_granted: bool, event_level: int) -> RunRow:

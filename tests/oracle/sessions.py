@@ -2,8 +2,8 @@
 
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import Attach, Attached, Tended, Tending, Worker
-from oracle import waking
-from oracle.tables import AgentRow, SessionRow, Tables
+from oracle import agents, waking
+from oracle.tables import SessionRow, Tables
 
 CLOSED_KEPT_US = 3_600_000_000
 CLOSED_DELETED_MAX = 200
@@ -11,6 +11,9 @@ CLOSED_DELETED_MAX = 200
 
 def attach(tables: Tables, request: Attach, now_us: int) -> Attached:
     """Opens the worker's next session, makes its agents known, wakes what waited for them."""
+    named = [offer for offer in request.offers if offer.name != "*"]
+    for offer in named:
+        agents.check_kind(tables, request.tenant_id, offer.name, offer.program_kind)
     before = tables.sessions.get(request.worker_id)
     session = SessionRow(
         worker_id=request.worker_id,
@@ -25,22 +28,12 @@ def attach(tables: Tables, request: Attach, now_us: int) -> Attached:
         event_level=request.event_level,
     )
     tables.sessions[request.worker_id] = session
-    for offer in request.offers:
-        known = [a for a in tables.agents if (a.tenant_id, a.name) == (request.tenant_id, offer.name)]
-        if any(agent.digest == offer.digest for agent in known):
-            continue
-        agent = AgentRow(
-            tenant_id=request.tenant_id,
-            name=offer.name,
-            version=len(known) + 1,
-            digest=offer.digest,
-            program_kind=offer.program_kind,
-            created_us=now_us,
-        )
-        tables.agents.append(agent)
+    for offer in named:
+        agents.add(tables, request.tenant_id, offer.name, offer.digest, offer.program_kind, now_us)
     woken = 0
     for run in tables.runs.values():
-        helps = any(o.name == run.agent_name and waking.can_help(run, o.digest) for o in request.offers)
+        offered = [o for o in request.offers if agents.is_of(tables, run.tenant_id, run.agent_name, o)]
+        helps = any(waking.can_help(run, offer.digest) for offer in offered)
         helps = helps and request.event_level >= run.event_level
         if helps and run.state == "WAITING" and run.tenant_id == request.tenant_id and not request.draining:
             waking.wake(run, "upgrade", now_us)

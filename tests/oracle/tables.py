@@ -128,6 +128,29 @@ class AgentRow:
     digest: str
     program_kind: str
     created_us: int
+    published_us: int = 0
+
+
+@dataclass(kw_only=True, slots=True)
+class PublicationRow:
+    """A request that published something; columns as in `agent_publications`."""
+
+    tenant_id: str
+    request_id: str
+    request_digest: bytes
+    name: str
+    version: int
+    created: bool
+
+
+@dataclass(kw_only=True, slots=True)
+class DefinitionRow:
+    """What was published; columns as in `agent_definitions`."""
+
+    tenant_id: str
+    digest: str
+    content: bytes
+    created_us: int
 
 
 @dataclass(kw_only=True, slots=True)
@@ -150,6 +173,10 @@ class Tables:
     start_requests: list[StartRequestRow] = field(default_factory=list[StartRequestRow])
     # In the order in which they were made known.
     agents: list[AgentRow] = field(default_factory=list[AgentRow])
+    # By tenant and request.
+    publications: dict[tuple[str, str], PublicationRow] = field(default_factory=dict[tuple[str, str], PublicationRow])
+    # By tenant and digest.
+    definitions: dict[tuple[str, str], DefinitionRow] = field(default_factory=dict[tuple[str, str], DefinitionRow])
 
     def last_kind(self, run_id: str) -> str:
         """The kind of a run's last event; empty where it has none."""
@@ -201,6 +228,8 @@ class Tables:
             "side_effect_receipts": [_columns(row) for row in self.receipts.values()],
             "start_requests": [_columns(row) for row in self.start_requests],
             "agents": [_columns(row) for row in self.agents],
+            "agent_publications": [_columns(row) for row in self.publications.values()],
+            "agent_definitions": [_columns(row) for row in self.definitions.values()],
         }
 
 

@@ -7,6 +7,7 @@ from lantern_journal.domain.records import Orphan
 from lantern_kernel import kinds
 from lantern_kernel.errors import LanternError
 from lantern_kernel.payloads import ParkFacts, RunErrorFacts, unpack
+from oracle import agents
 from oracle.tables import LockRow, RunRow, SessionRow, Tables
 
 
@@ -61,7 +62,7 @@ def offers_of(tables: Tables, run: RunRow) -> list[AgentOffer]:
         if session.tenant_id == run.tenant_id and not session.closed and not session.draining
         if session.event_level >= run.event_level
         for offer in session.agents
-        if offer.name == run.agent_name
+        if agents.is_of(tables, run.tenant_id, run.agent_name, offer)
     ]
 
 
@@ -96,6 +97,7 @@ def find_orphans(tables: Tables, limit: int, now_us: int, limits: Limits) -> lis
             reason="crash" if was_driven else run.wake_reason,
             failed_digest=failed_last(run),
             event_level=run.event_level,
+            program_kind=agents.versions(tables, run.tenant_id, run.agent_name)[0].program_kind,
         )
         found.append((turn, run.created_us, run.run_id, orphan))
     return [orphan for *_, orphan in sorted(found, key=lambda each: each[:3])][:limit]

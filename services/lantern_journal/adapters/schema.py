@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-REVISION = 5
+REVISION = 6
 """The number of the newest revision in `migrations/` that this code knows."""
 
 metadata = sa.MetaData()
@@ -288,8 +288,32 @@ agents = sa.Table(
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("program_kind", sa.Text, nullable=False),
     sa.Column("created_us", sa.BigInteger, nullable=False),
+    # When it last became the current version by being published; 0 for what executors offer.
+    sa.Column("published_us", sa.BigInteger, nullable=False, server_default=sa.text("0")),
 )
 sa.Index("agents_digest", agents.c.tenant_id, agents.c.name, agents.c.digest, unique=True)
+
+agent_definitions = sa.Table(
+    "agent_definitions",
+    metadata,
+    sa.Column("tenant_id", sa.Text, primary_key=True),
+    # Of the content, in hexadecimal digits.
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+)
+
+# Requests that published something: a repeat of one gets its answer.
+agent_publications = sa.Table(
+    "agent_publications",
+    metadata,
+    sa.Column("tenant_id", sa.Text, primary_key=True),
+    sa.Column("request_id", sa.Text, primary_key=True),
+    sa.Column("request_digest", sa.LargeBinary, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("created", sa.Boolean, nullable=False),
+)
 
 journal_blobs = sa.Table(
     "journal_blobs",

@@ -4,7 +4,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_archives, sql_inbox, sql_runs, sql_sessions
+from lantern_journal.adapters import sql_agents, sql_archives, sql_inbox, sql_runs, sql_sessions
 from lantern_journal.adapters.schema import journal_events, run_locks, runs
 from lantern_journal.adapters.sql_events import Transaction, head_of, list_events, write_events
 from lantern_journal.adapters.sql_sessions import USED
@@ -38,6 +38,10 @@ _UPSERT = sa.text(
     f" AND (run_locks.worker_id = '' OR (run_locks.expires_us <= :now AND NOT {_SHELTERED}))"
     " RETURNING epoch"
 )
+_KIND = (
+    "(SELECT a.program_kind FROM agents a WHERE a.tenant_id = runs.tenant_id AND a.name = runs.agent_name"
+    " AND a.version = runs.agent_version)"
+)
 _RUN = sa.select(
     runs.c.state,
     runs.c.due_us,
@@ -51,6 +55,7 @@ _RUN = sa.select(
     runs.c.recover_after_us,
     runs.c.nothing_to_compensate,
     runs.c.event_level,
+    sa.literal_column(_KIND, sa.Text()).label("program_kind"),
 )
 
 
@@ -71,7 +76,8 @@ def acquire_lease(tx: Transaction, grant: Grant, limits: Limits) -> int:
     if not leases.may_receive(found.session, grant.target.session_number, tx.now_us, limits.silence_us):
         return 0
     failed_last = leases.failed_last(row.failed_digests)
-    if found.tenant_id != row.tenant_id or not leases.can_drive(found.offers, row.agent_name, failed_last):
+    offers = leases.offers_of(found.offers, row.agent_name, row.program_kind)
+    if found.tenant_id != row.tenant_id or not leases.can_drive(offers, failed_last):
         return 0
     epoch = row.epoch + 1
     granted = tx.connection.execute(
@@ -206,7 +212,7 @@ def release_lease(
 
 def defer_run(tx: Transaction, run_id: str, delay_us: int | None, salt: bytes, limits: Limits) -> None:
     """Sets a run aside that found no taker; one that is driven, ended or waits already is left alone."""
-    sql_sessions.lock_agents(tx.connection)
+    sql_agents.lock(tx.connection)
     row = tx.connection.execute(_RUN.where(runs.c.run_id == run_id).with_for_update()).one_or_none()
     if row is None:
         raise not_found(run_id)
@@ -217,7 +223,7 @@ def defer_run(tx: Transaction, run_id: str, delay_us: int | None, salt: bytes, l
     if delay_us is None:
         failed_last = leases.failed_last(row.failed_digests)
         offers = sql_sessions.find_offers(tx, row.tenant_id, row.agent_name, row.event_level)
-        if leases.can_drive(offers, row.agent_name, failed_last):
+        if leases.can_drive(offers, failed_last):
             delay_us = DEFER_WHERE_OFFERED_US
         elif offers:
             waiting_on, error = "code_fix", only_failed_code(row.agent_name, failed_last)
@@ -310,7 +316,7 @@ def _orphans_query(is_sqlite: bool) -> sa.TextClause:
     )
     return sa.text(
         "SELECT runs.run_id, runs.tenant_id, runs.agent_name, runs.agent_version, runs.agent_digest,"
-        " runs.failed_digests, runs.event_level, CASE WHEN runs.state = 'RUNNING'"
+        f" runs.failed_digests, runs.event_level, {_KIND} AS program_kind, CASE WHEN runs.state = 'RUNNING'"
         f" AND (SELECT run_locks.opened OR {USED} FROM run_locks WHERE run_locks.run_id = runs.run_id) THEN 'crash'"
         " ELSE runs.wake_reason END AS reason"
         " FROM (SELECT found.*,"
@@ -341,6 +347,7 @@ def find_orphans(tx: Transaction, limit: int, limits: Limits) -> list[Orphan]:
             reason=row.reason,
             failed_digest=leases.failed_last(row.failed_digests),
             event_level=row.event_level,
+            program_kind=row.program_kind,
         )
         for row in found
     ]

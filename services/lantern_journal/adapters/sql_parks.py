@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_sessions, sql_waking
+from lantern_journal.adapters import sql_agents, sql_sessions, sql_waking
 from lantern_journal.adapters.schema import journal_events, runs, side_effect_receipts
 from lantern_journal.adapters.sql_events import Transaction
 from lantern_journal.domain import leases, run_state
@@ -19,7 +19,7 @@ CODE_FIX, OPERATOR = "code_fix", "operator"
 def lock(tx: Transaction, changes: Sequence[RunChange]) -> None:
     """Keeps what is offered as it is where a run parks for the lack of code; before any run's row is locked."""
     if any(change.waiting_on == CODE_FIX for change in changes):
-        sql_sessions.lock_agents(tx.connection)
+        sql_agents.lock(tx.connection)
 
 
 def wake_late(tx: Transaction, changes: Sequence[RunChange]) -> tuple[str, ...]:

@@ -7,16 +7,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_waking
+from lantern_journal.adapters import sql_agents, sql_waking
 from lantern_journal.adapters.schema import agents, run_locks, runs, worker_sessions
 from lantern_journal.adapters.sql_events import Transaction
+from lantern_journal.domain import agents as published
 from lantern_journal.domain import leases, run_state
 from lantern_journal.domain.leases import AgentOffer, Limits, Session
-from lantern_journal.domain.records import Agent, Attach, Attached, Tended, Tending, Worker
+from lantern_journal.domain.records import Attach, Attached, Tended, Tending, Worker
 from lantern_kernel import kinds
-
-AGENTS_LOCK = 7_001
-"""Taken by whoever offers agents or parks for lack of one (pg_advisory_xact_lock), so that neither misses the other."""
+from lantern_kernel.names import ANY_AGENT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,12 +30,6 @@ class FoundSession:
     offers: tuple[AgentOffer, ...]
     # The event level that it knows.
     event_level: int
-
-
-def lock_agents(connection: sa.Connection) -> None:
-    """Holds the lock on what is offered until the transaction ends; SQLite has one writer anyway."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(AGENTS_LOCK)))
 
 
 def find(connection: sa.Connection, worker_id: str) -> FoundSession | None:
@@ -93,7 +86,7 @@ _ATTACH = sa.text(
 
 def attach(tx: Transaction, request: Attach) -> Attached:
     """Opens the worker's next session, registers its agents, wakes what waited for them."""
-    lock_agents(tx.connection)
+    sql_agents.lock(tx.connection)
     number: int = tx.connection.execute(
         _ATTACH,
         {
@@ -113,15 +106,19 @@ def attach(tx: Transaction, request: Attach) -> Attached:
 
 
 def _register(tx: Transaction, request: Attach) -> None:
-    """Gives each digest not seen before the next version of its name."""
-    names = sorted({offer.name for offer in request.offers})
-    known: dict[str, dict[str, int]] = {name: {} for name in names}
-    query = sa.select(agents.c.name, agents.c.digest, agents.c.version).where(
-        agents.c.tenant_id == request.tenant_id, agents.c.name.in_(names)
+    """Gives each digest not seen before the next version of its name; AGENT_KIND_CONFLICT."""
+    offers = [offer for offer in request.offers if offer.name != ANY_AGENT]
+    known: dict[str, dict[str, int]] = {offer.name: {} for offer in offers}
+    kinds_known: dict[str, str] = {}
+    query = sa.select(agents.c.name, agents.c.digest, agents.c.version, agents.c.program_kind).where(
+        agents.c.tenant_id == request.tenant_id, agents.c.name.in_(sorted(known))
     )
-    for name, digest, version in tx.connection.execute(query):
+    for name, digest, version, kind in tx.connection.execute(query):
         known[name][digest] = version
-    for offer in request.offers:
+        kinds_known[name] = kind
+    for offer in offers:
+        if kinds_known.setdefault(offer.name, offer.program_kind) != offer.program_kind:
+            raise published.kind_conflict(offer.name, kinds_known[offer.name], offer.program_kind)
         versions = known[offer.name]
         if offer.digest in versions:
             continue
@@ -140,19 +137,24 @@ def _register(tx: Transaction, request: Attach) -> None:
 
 def _wake_waiting(tx: Transaction, request: Attach) -> int:
     woken = 0
-    for name in sorted({offer.name for offer in request.offers}):
-        digests = sorted({offer.digest for offer in request.offers if offer.name == name})
+    # By name, or by program kind where every agent of it is offered.
+    for name, kind in sorted({(o.name, o.program_kind if o.name == ANY_AGENT else "") for o in request.offers}):
+        digests = sorted({o.digest for o in request.offers if o.name == name and kind in ("", o.program_kind)})
         woken += sql_waking.wake_where(
             tx,
             run_state.UPGRADED,
             # The literal conditions are those of a partial index.
             sa.text("waiting_on IN ('capacity', 'code_fix') AND ended_us IS NULL"),
             runs.c.tenant_id == request.tenant_id,
-            runs.c.agent_name == name,
+            runs.c.agent_name.in_(_agents_of(request.tenant_id, kind)) if kind else runs.c.agent_name == name,
             runs.c.event_level <= request.event_level,
             sa.or_(*(_is_helped_by(digest) for digest in digests)),
         )
     return woken
+
+
+def _agents_of(tenant_id: str, kind: str) -> sa.Select[tuple[str]]:
+    return sa.select(agents.c.name).where(agents.c.tenant_id == tenant_id, agents.c.program_kind == kind)
 
 
 def _is_helped_by(digest: str) -> sa.ColumnElement[bool]:
@@ -344,15 +346,16 @@ def find_offers(tx: Transaction, tenant_id: str, name: str, event_level: int) ->
     closed before long. A run that waits for capacity beside a live worker would wait for ever.
     """
     # An exact look into the JSON: within a string of it the quotes would be escaped.
-    wanted = f"[{json.dumps(name)}, "
+    wanted = [f"[{json.dumps(each)}, " for each in (name, ANY_AGENT)]
     query = sa.select(worker_sessions.c.agents).where(
         sa.not_(worker_sessions.c.closed),
         sa.not_(worker_sessions.c.draining),
         worker_sessions.c.tenant_id == tenant_id,
         worker_sessions.c.event_level >= event_level,
-        sa.func.replace(worker_sessions.c.agents, wanted, "") != worker_sessions.c.agents,
+        sa.or_(*(sa.func.replace(worker_sessions.c.agents, w, "") != worker_sessions.c.agents for w in wanted)),
     )
-    return [o for text in tx.connection.execute(query).scalars() for o in _offers(text) if o.name == name]
+    found = [offer for text in tx.connection.execute(query).scalars() for offer in _offers(text)]
+    return leases.offers_of(found, name, sql_agents.kind_of(tx.connection, tenant_id, name))
 
 
 def find_workers(tx: Transaction, limits: Limits) -> list[Worker]:
@@ -381,20 +384,4 @@ def find_workers(tx: Transaction, limits: Limits) -> list[Worker]:
             event_level=row.event_level,
         )
         for row in found
-    ]
-
-
-def list_agents(connection: sa.Connection, tenant_id: str, after: tuple[str, int], limit: int) -> list[Agent]:
-    """Agents by name, then version."""
-    name, version = after
-    query = (
-        sa.select(agents)
-        .where(agents.c.tenant_id == tenant_id)
-        .where(sa.or_(agents.c.name > name, sa.and_(agents.c.name == name, agents.c.version > version)))
-        .order_by(agents.c.name, agents.c.version)
-        .limit(limit)
-    )
-    return [
-        Agent(name=row.name, version=row.version, digest=row.digest, program_kind=row.program_kind)
-        for row in connection.execute(query)
     ]

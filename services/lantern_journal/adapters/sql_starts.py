@@ -35,7 +35,7 @@ class _Known:
     open_workflows: dict[tuple[str, str], str]
     any_workflows: dict[tuple[str, str], str]
     # By tenant and agent name: its versions by digest.
-    agents: dict[tuple[str, str], dict[str, int]]
+    agents: dict[tuple[str, str], dict[str, Any]]
     # By worker.
     sessions: dict[str, FoundSession]
     # Tenant and blob of the inputs that are there; held.
@@ -99,12 +99,12 @@ def _look_up(tx: Transaction, starts: Sequence[NewRun]) -> _Known:
     requests = _requests([(new.tenant_id, new.request_id) for new in starts])
     named = [new for new in starts if new.workflow_id]
     rejecting = [new for new in named if new.policy is WorkflowIdPolicy.REJECT]
-    versions = sa.select(agents.c.tenant_id, agents.c.name, agents.c.digest, agents.c.version).where(
+    versions = sa.select(agents).where(
         sa.tuple_(agents.c.tenant_id, agents.c.name).in_(sorted({(new.tenant_id, new.agent_name) for new in starts}))
     )
-    found_agents: dict[tuple[str, str], dict[str, int]] = {}
+    found_agents: dict[tuple[str, str], dict[str, Any]] = {}
     for row in connection.execute(versions):
-        found_agents.setdefault((row.tenant_id, row.name), {})[row.digest] = row.version
+        found_agents.setdefault((row.tenant_id, row.name), {})[row.digest] = row
     made_before = {
         (row.tenant_id, row.request_id): (row.run_id, row.request_digest) for row in connection.execute(requests)
     }
@@ -261,28 +261,29 @@ def _pin(tx: Transaction, new: NewRun, known: _Known, limits: Limits) -> tuple[i
     """The version and digest that the run pins, and whether the lease is granted with it.
 
     It is where it was asked for and the worker's session can take it; the run then pins what that worker offers, else
-    the newest version.
+    the current version: the one published last, or else the newest.
     """
     versions = known.agents.get((new.tenant_id, new.agent_name))
     if not versions:
         raise LanternError(
             reasons.AGENT_NOT_FOUND,
-            f"no executor ever offered an agent {new.agent_name!r} in this tenant",
+            f"nobody ever offered or published an agent {new.agent_name!r} in this tenant",
             field="agent_name",
             agent=new.agent_name,
         )
+    current = max(versions.values(), key=lambda row: (row.published_us, row.version))
     if new.target is not None:
         found = known.sessions.get(new.target.worker_id)
-        offer = leases.offer_of(found.offers, new.agent_name) if found is not None else None
+        offers = leases.offers_of(found.offers, new.agent_name, current.program_kind) if found is not None else []
         if (
             found is not None
-            and offer is not None
+            and offers
             and found.tenant_id == new.tenant_id
             and leases.may_receive(found.session, new.target.session_number, tx.now_us, limits.silence_us)
         ):
-            return versions[offer.digest], offer.digest, True
-    digest = max(versions, key=lambda digest: versions[digest])
-    return versions[digest], digest, False
+            pinned = versions.get(offers[0].digest, current)
+            return pinned.version, pinned.digest, True
+    return current.version, current.digest, False
 
 
 def _first_rows(tx: Transaction, new: NewRun, version: int, digest: str, *, granted: bool) -> list[Row]:

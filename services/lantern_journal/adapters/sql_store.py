@@ -10,6 +10,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from lantern_journal.adapters import (
+    sql_agents,
     sql_approvals,
     sql_archives,
     sql_blobs,
@@ -25,6 +26,7 @@ from lantern_journal.adapters import (
     sql_starts,
 )
 from lantern_journal.adapters.sql_events import Transaction
+from lantern_journal.domain.agents import Definition, Publication, Published, Wanted
 from lantern_journal.domain.appends import Head, Row, Top
 from lantern_journal.domain.approvals import Approval, ApprovalFilter, Decided, Decision, Delegation, Expired
 from lantern_journal.domain.archives import ArchivedRun, Candidate, KeptBlob, Turn
@@ -193,7 +195,15 @@ class SqlStore(abc.ABC):
 
     async def list_agents(self, tenant_id: str, after: tuple[str, int], limit: int) -> list[Agent]:
         """See Store."""
-        return await self._read(sql_sessions.list_agents, tenant_id, after, limit)
+        return await self._read(sql_agents.list_agents, tenant_id, after, limit)
+
+    async def find_definition(self, wanted: Wanted) -> Definition:
+        """See Store."""
+        return await self._read(sql_agents.find_definition, wanted)
+
+    async def publish_agent(self, publication: Publication) -> Published:
+        """See Store."""
+        return await self._write(sql_agents.publish, publication)
 
     async def send(self, entry: NewEntry, limits: Limits) -> SentEntry:
         """See Store."""

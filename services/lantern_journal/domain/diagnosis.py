@@ -184,7 +184,7 @@ def _judge_waking(run_id: str, facts: RunFacts, row: RunRow) -> list[Finding]:
     if "cancel" in facts.unconsumed and row.waiting_on not in RETARGETED:
         return asleep("cancel", "sleeps, and a cancel lies in its inbox")
     failed = leases.failed_last(facts.failed_digests)
-    if row.waiting_on == "capacity" and leases.can_drive(facts.offers, row.agent_name, failed):
+    if row.waiting_on == "capacity" and leases.can_drive(facts.offers, failed):
         return asleep("capacity", "waits for a worker that offers its agent, and there is one")
     if row.waiting_on == "code_fix" and leases.is_fixed_by(facts.offers, facts.failed_digests):
         return asleep("code_fix", "waits for other code, and a worker offers some")

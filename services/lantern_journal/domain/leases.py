@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lantern_kernel import payloads
+from lantern_kernel.names import ANY_AGENT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,22 +91,22 @@ def grant_payload(worker_id: str, session_number: int, reason: str) -> bytes:
 class AgentOffer:
     """An agent that a worker can drive."""
 
-    # Its name.
+    # Its name; `ANY_AGENT` is every published one of the program kind.
     name: str
-    # SHA-256 (hex) of its definition.
+    # SHA-256 (hex) of its definition; of what drives it where that is published.
     digest: str
     # code, graph or llm.
     program_kind: str
 
 
-def offer_of(offers: Sequence[AgentOffer], name: str) -> AgentOffer | None:
-    """The first offer of that name."""
-    return next((offer for offer in offers if offer.name == name), None)
+def offers_of(offers: Sequence[AgentOffer], name: str, program_kind: str) -> list[AgentOffer]:
+    """Those of these offers that are of an agent of that kind: by its name, or of every one."""
+    return [o for o in offers if o.name == name or (o.name == ANY_AGENT and o.program_kind == program_kind)]
 
 
-def can_drive(offers: Sequence[AgentOffer], name: str, failed_digest: str) -> bool:
-    """Whether one of these offers can drive a run of that agent, which that code failed to replay."""
-    return any(offer.name == name and offer.digest != failed_digest for offer in offers)
+def can_drive(offered: Sequence[AgentOffer], failed_digest: str) -> bool:
+    """Whether one of these offers of a run's agent is other code than that which failed to replay the run."""
+    return any(offer.digest != failed_digest for offer in offered)
 
 
 FAULT_PAUSE_US_FIRST = 1_000_000

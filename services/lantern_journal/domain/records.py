@@ -346,6 +346,8 @@ class Orphan:
     failed_digest: str = ""
     # The event level that its driver has to know.
     event_level: int = 1
+    # code, graph or llm: what a driver of every agent of a kind goes by.
+    program_kind: str = "code"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -384,6 +386,8 @@ class Agent:
     digest: str
     # code, graph or llm.
     program_kind: str
+    # Whether new runs pin this version, where no worker's offer decides.
+    is_current: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

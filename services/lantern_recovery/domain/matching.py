@@ -1,9 +1,10 @@
 """Which executor takes which run (SPEC L4, L7).
 
-A worker can take a run of its own tenant whose agent name it offers, unless it knows fewer kinds of event than the run
-may hold (its event level is below the run's), or its code is the one whose replay of this very run has failed. The same
-code (digest) as the pinned one is preferred, since another one may meet a non-determinism; among equals the worker with
-the smallest share of its capacity in use. What is planned counts as in use, so that one pass spreads its runs.
+A worker can take a run of its own tenant whose agent name it offers, or every agent of whose program kind, unless it
+knows fewer kinds of event than the run may hold (its event level is below the run's), or its code is the one whose
+replay of this very run has failed. The same code (digest) as the pinned one is preferred, since another one may meet a
+non-determinism; among equals the worker with the smallest share of its capacity in use. What is planned counts as in
+use, so that one pass spreads its runs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -80,12 +81,12 @@ def _pick(orphan: Orphan, rooms: list[_Room]) -> Worker | Untaken:
         for room in rooms
         if room.worker.tenant_id == orphan.tenant_id
         and room.worker.event_level >= orphan.event_level
-        and room.worker.digests(orphan.agent_name)
+        and room.worker.digests(orphan.agent_name, orphan.program_kind)
     ]
     if not offering:
         return Untaken.NOT_OFFERED
     failed = {orphan.failed_digest} - {""}
-    fit = [room for room in offering if room.worker.digests(orphan.agent_name) - failed]
+    fit = [room for room in offering if room.worker.digests(orphan.agent_name, orphan.program_kind) - failed]
     if not fit:
         return Untaken.ONLY_FAILED
     with_room = [room for room in fit if room.is_open]

@@ -21,3 +21,5 @@ class Orphan:
     failed_digest: str = ""
     # The event level that its driver has to know.
     event_level: int = 1
+    # code, graph or llm.
+    program_kind: str = "code"

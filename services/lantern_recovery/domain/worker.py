@@ -23,7 +23,10 @@ class Worker:
     agents: frozenset[tuple[str, str]]
     # The event level that it knows.
     event_level: int = 1
+    # Of what it can drive every agent: (program kind, digest of the code that does) pairs.
+    every: frozenset[tuple[str, str]] = frozenset()
 
-    def digests(self, agent_name: str) -> frozenset[str]:
-        """Which versions of that agent it can drive."""
-        return frozenset(digest for name, digest in self.agents if name == agent_name)
+    def digests(self, agent_name: str, program_kind: str) -> frozenset[str]:
+        """Which versions of that agent it can drive; for one that it drives as every one of its kind, what does so."""
+        by_name = (digest for name, digest in self.agents if name == agent_name)
+        return frozenset((*by_name, *(digest for kind, digest in self.every if kind == program_kind)))

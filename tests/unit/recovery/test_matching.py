@@ -3,6 +3,8 @@
 Method: hand-made orphans and workers; the plan is a value.
 """
 
+from dataclasses import replace
+
 import pytest
 from recovery_fakes import orphan, worker
 
@@ -117,3 +119,18 @@ def test_who_could_take_a_run_of_a_higher_event_level(workers: list[Worker], exp
 
 def test_nothing_to_do_is_an_empty_plan():
     assert match([], [worker()]) == []
+
+
+def graph_worker(name: str, digest: str = "i1", leases: int = 0) -> Worker:
+    return replace(worker(name, agents=[], leases=leases), every=frozenset({("graph", digest)}))
+
+
+def test_who_drives_every_agent_of_a_kind_takes_those_of_that_kind_alone():
+    plan = match([orphan(1), replace(orphan(2), program_kind="graph")], [graph_worker("graphs")])
+    assert [taker(m.taker) for m in plan] == [Untaken.NOT_OFFERED, "graphs"]
+
+
+def test_what_drives_every_graph_and_failed_on_one_does_not_take_that_one_again():
+    failed = replace(orphan(), program_kind="graph", failed_digest="i1")
+    assert taker(match([failed], [graph_worker("old")])[0].taker) is Untaken.ONLY_FAILED
+    assert taker(match([failed], [graph_worker("old"), graph_worker("new", "i2", leases=9)])[0].taker) == "new"

@@ -36,3 +36,15 @@ def test_an_orphan_names_the_code_that_failed_it():
 def test_event_levels_and_their_absence():
     assert [wire.orphan(recovery_pb.Orphan(event_level=level)).event_level for level in (0, 1, 2)] == [1, 1, 2]
     assert [wire.worker(recovery_pb.Worker(event_level=level)).event_level for level in (0, 1, 2)] == [1, 1, 2]
+
+
+def test_a_worker_drives_agents_by_name_and_every_one_of_a_kind():
+    offers = [("order", "d1", "code"), ("*", "i1", "graph")]
+    message = recovery_pb.Worker(
+        agents=[recovery_pb.WorkerAgent(name=name, digest=digest, program_kind=kind) for name, digest, kind in offers]
+    )
+    found = wire.worker(message)
+    assert (found.agents, found.every) == ({("order", "d1")}, {("graph", "i1")})
+    assert found.digests("any", "graph") == {"i1"}
+    assert found.digests("any", "code") == frozenset()
+    assert wire.orphan(recovery_pb.Orphan()).program_kind == "code"

@@ -181,16 +181,18 @@ class ListAgentsRequest(_message.Message):
     def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., tenant_id: _Optional[str] = ...) -> None: ...
 
 class Agent(_message.Message):
-    __slots__ = ("name", "version", "digest", "program_kind")
+    __slots__ = ("name", "version", "digest", "program_kind", "current")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     PROGRAM_KIND_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: int
     digest: str
     program_kind: str
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., digest: _Optional[str] = ..., program_kind: _Optional[str] = ...) -> None: ...
+    current: bool
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., digest: _Optional[str] = ..., program_kind: _Optional[str] = ..., current: _Optional[bool] = ...) -> None: ...
 
 class ListAgentsResponse(_message.Message):
     __slots__ = ("agents", "next_page_token")

@@ -84,7 +84,7 @@ class JournalServiceServicer:
 
         Idempotent by `request_id` within the tenant: the same id with the same content returns the same run (`created`
         false), whether it made that run or found it, with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND
-        `AGENT_NOT_FOUND`: no executor ever offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a
+        `AGENT_NOT_FOUND`: nobody ever offered or published that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a
         blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
         ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges. RESOURCE_EXHAUSTED `INBOX_FULL`:
         the run that was found takes no signal any more.
@@ -139,7 +139,7 @@ class JournalServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListAgents(self, request, context):
-        """Returns the agents that executors have offered, by pages (AIP-158).
+        """Returns the agents that executors have offered or somebody has published, by pages (AIP-158).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

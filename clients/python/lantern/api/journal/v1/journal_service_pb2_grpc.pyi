@@ -41,7 +41,7 @@ class JournalServiceStub:
 
     Idempotent by `request_id` within the tenant: the same id with the same content returns the same run (`created`
     false), whether it made that run or found it, with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND
-    `AGENT_NOT_FOUND`: no executor ever offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a
+    `AGENT_NOT_FOUND`: nobody ever offered or published that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a
     blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
     ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges. RESOURCE_EXHAUSTED `INBOX_FULL`:
     the run that was found takes no signal any more.
@@ -70,7 +70,7 @@ class JournalServiceStub:
     entries; 1,000 more are kept for all that is no signal.
     """
     ListAgents: _grpc.UnaryUnaryMultiCallable[_journal_service_pb2.ListAgentsRequest, _journal_service_pb2.ListAgentsResponse]
-    """Returns the agents that executors have offered, by pages (AIP-158)."""
+    """Returns the agents that executors have offered or somebody has published, by pages (AIP-158)."""
 
 @_typing.type_check_only
 class JournalServiceAsyncStub(JournalServiceStub):
@@ -85,7 +85,7 @@ class JournalServiceAsyncStub(JournalServiceStub):
 
     Idempotent by `request_id` within the tenant: the same id with the same content returns the same run (`created`
     false), whether it made that run or found it, with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND
-    `AGENT_NOT_FOUND`: no executor ever offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a
+    `AGENT_NOT_FOUND`: nobody ever offered or published that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a
     blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
     ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges. RESOURCE_EXHAUSTED `INBOX_FULL`:
     the run that was found takes no signal any more.
@@ -114,7 +114,7 @@ class JournalServiceAsyncStub(JournalServiceStub):
     entries; 1,000 more are kept for all that is no signal.
     """
     ListAgents: _aio.UnaryUnaryMultiCallable[_journal_service_pb2.ListAgentsRequest, _journal_service_pb2.ListAgentsResponse]  # type: ignore[assignment]
-    """Returns the agents that executors have offered, by pages (AIP-158)."""
+    """Returns the agents that executors have offered or somebody has published, by pages (AIP-158)."""
 
 class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
     """Starts, shows and addresses runs. Every write of Lantern goes through the journal; this is the part for clients and
@@ -132,7 +132,7 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Idempotent by `request_id` within the tenant: the same id with the same content returns the same run (`created`
         false), whether it made that run or found it, with other content FAILED_PRECONDITION `REQUEST_ID_REUSED`. NOT_FOUND
-        `AGENT_NOT_FOUND`: no executor ever offered that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a
+        `AGENT_NOT_FOUND`: nobody ever offered or published that agent. NOT_FOUND `BLOB_NOT_FOUND`: the input names a
         blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
         ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges. RESOURCE_EXHAUSTED `INBOX_FULL`:
         the run that was found takes no signal any more.
@@ -197,6 +197,6 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _journal_service_pb2.ListAgentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_journal_service_pb2.ListAgentsResponse, _abc.Awaitable[_journal_service_pb2.ListAgentsResponse]]:
-        """Returns the agents that executors have offered, by pages (AIP-158)."""
+        """Returns the agents that executors have offered or somebody has published, by pages (AIP-158)."""
 
 def add_JournalServiceServicer_to_server(servicer: JournalServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

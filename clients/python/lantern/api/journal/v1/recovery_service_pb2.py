@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from lantern.api.journal.v1 import journal_service_pb2 as lantern_dot_api_dot_journal_dot_v1_dot_journal__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-lantern/api/journal/v1/recovery_service.proto\x12\x16lantern.api.journal.v1\x1a\x1egoogle/protobuf/duration.proto\x1a,lantern/api/journal/v1/journal_service.proto\"\'\n\x12\x46indOrphansRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\"\xa8\x01\n\x06Orphan\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x12\n\nagent_name\x18\x03 \x01(\t\x12\x15\n\ragent_version\x18\x04 \x01(\x05\x12\x14\n\x0c\x61gent_digest\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x15\n\rfailed_digest\x18\x07 \x01(\t\x12\x13\n\x0b\x65vent_level\x18\x08 \x01(\x05\"F\n\x13\x46indOrphansResponse\x12/\n\x07orphans\x18\x01 \x03(\x0b\x32\x1e.lantern.api.journal.v1.Orphan\"(\n\x12\x46indWorkersRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\"\xc8\x01\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x16\n\x0esession_number\x18\x02 \x01(\x03\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x10\n\x08\x63\x61pacity\x18\x04 \x01(\x05\x12\x13\n\x0blease_count\x18\x05 \x01(\x05\x12\x11\n\ttenant_id\x18\x06 \x01(\t\x12\x33\n\x06\x61gents\x18\x07 \x03(\x0b\x32#.lantern.api.journal.v1.WorkerAgent\x12\x13\n\x0b\x65vent_level\x18\x08 \x01(\x05\"+\n\x0bWorkerAgent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\"_\n\x13\x46indWorkersResponse\x12/\n\x07workers\x18\x01 \x03(\x0b\x32\x1e.lantern.api.journal.v1.Worker\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"p\n\x13\x41\x63quireLeaseRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x39\n\x0clease_target\x18\x02 \x01(\x0b\x32#.lantern.api.journal.v1.LeaseTarget\x12\x0e\n\x06reason\x18\x03 \x01(\t\"7\n\x14\x41\x63quireLeaseResponse\x12\x10\n\x08\x61\x63quired\x18\x01 \x01(\x08\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"K\n\x0f\x44\x65\x66\x65rRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12(\n\x05\x64\x65lay\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x12\n\x10\x44\x65\x66\x65rRunResponse\"\x15\n\x13WatchOrphansRequest\"%\n\x14WatchOrphansResponse\x12\r\n\x05\x63\x61use\x18\x01 \x01(\t2\x9f\x04\n\x16JournalRecoveryService\x12\x66\n\x0b\x46indOrphans\x12*.lantern.api.journal.v1.FindOrphansRequest\x1a+.lantern.api.journal.v1.FindOrphansResponse\x12\x66\n\x0b\x46indWorkers\x12*.lantern.api.journal.v1.FindWorkersRequest\x1a+.lantern.api.journal.v1.FindWorkersResponse\x12i\n\x0c\x41\x63quireLease\x12+.lantern.api.journal.v1.AcquireLeaseRequest\x1a,.lantern.api.journal.v1.AcquireLeaseResponse\x12]\n\x08\x44\x65\x66\x65rRun\x12\'.lantern.api.journal.v1.DeferRunRequest\x1a(.lantern.api.journal.v1.DeferRunResponse\x12k\n\x0cWatchOrphans\x12+.lantern.api.journal.v1.WatchOrphansRequest\x1a,.lantern.api.journal.v1.WatchOrphansResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-lantern/api/journal/v1/recovery_service.proto\x12\x16lantern.api.journal.v1\x1a\x1egoogle/protobuf/duration.proto\x1a,lantern/api/journal/v1/journal_service.proto\"\'\n\x12\x46indOrphansRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\"\xbe\x01\n\x06Orphan\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x12\n\nagent_name\x18\x03 \x01(\t\x12\x15\n\ragent_version\x18\x04 \x01(\x05\x12\x14\n\x0c\x61gent_digest\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x15\n\rfailed_digest\x18\x07 \x01(\t\x12\x13\n\x0b\x65vent_level\x18\x08 \x01(\x05\x12\x14\n\x0cprogram_kind\x18\t \x01(\t\"F\n\x13\x46indOrphansResponse\x12/\n\x07orphans\x18\x01 \x03(\x0b\x32\x1e.lantern.api.journal.v1.Orphan\"(\n\x12\x46indWorkersRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\"\xc8\x01\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x16\n\x0esession_number\x18\x02 \x01(\x03\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x10\n\x08\x63\x61pacity\x18\x04 \x01(\x05\x12\x13\n\x0blease_count\x18\x05 \x01(\x05\x12\x11\n\ttenant_id\x18\x06 \x01(\t\x12\x33\n\x06\x61gents\x18\x07 \x03(\x0b\x32#.lantern.api.journal.v1.WorkerAgent\x12\x13\n\x0b\x65vent_level\x18\x08 \x01(\x05\"A\n\x0bWorkerAgent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x14\n\x0cprogram_kind\x18\x03 \x01(\t\"_\n\x13\x46indWorkersResponse\x12/\n\x07workers\x18\x01 \x03(\x0b\x32\x1e.lantern.api.journal.v1.Worker\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"p\n\x13\x41\x63quireLeaseRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x39\n\x0clease_target\x18\x02 \x01(\x0b\x32#.lantern.api.journal.v1.LeaseTarget\x12\x0e\n\x06reason\x18\x03 \x01(\t\"7\n\x14\x41\x63quireLeaseResponse\x12\x10\n\x08\x61\x63quired\x18\x01 \x01(\x08\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"K\n\x0f\x44\x65\x66\x65rRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12(\n\x05\x64\x65lay\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x12\n\x10\x44\x65\x66\x65rRunResponse\"\x15\n\x13WatchOrphansRequest\"%\n\x14WatchOrphansResponse\x12\r\n\x05\x63\x61use\x18\x01 \x01(\t2\x9f\x04\n\x16JournalRecoveryService\x12\x66\n\x0b\x46indOrphans\x12*.lantern.api.journal.v1.FindOrphansRequest\x1a+.lantern.api.journal.v1.FindOrphansResponse\x12\x66\n\x0b\x46indWorkers\x12*.lantern.api.journal.v1.FindWorkersRequest\x1a+.lantern.api.journal.v1.FindWorkersResponse\x12i\n\x0c\x41\x63quireLease\x12+.lantern.api.journal.v1.AcquireLeaseRequest\x1a,.lantern.api.journal.v1.AcquireLeaseResponse\x12]\n\x08\x44\x65\x66\x65rRun\x12\'.lantern.api.journal.v1.DeferRunRequest\x1a(.lantern.api.journal.v1.DeferRunResponse\x12k\n\x0cWatchOrphans\x12+.lantern.api.journal.v1.WatchOrphansRequest\x1a,.lantern.api.journal.v1.WatchOrphansResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,29 +36,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FINDORPHANSREQUEST']._serialized_start=151
   _globals['_FINDORPHANSREQUEST']._serialized_end=190
   _globals['_ORPHAN']._serialized_start=193
-  _globals['_ORPHAN']._serialized_end=361
-  _globals['_FINDORPHANSRESPONSE']._serialized_start=363
-  _globals['_FINDORPHANSRESPONSE']._serialized_end=433
-  _globals['_FINDWORKERSREQUEST']._serialized_start=435
-  _globals['_FINDWORKERSREQUEST']._serialized_end=475
-  _globals['_WORKER']._serialized_start=478
-  _globals['_WORKER']._serialized_end=678
-  _globals['_WORKERAGENT']._serialized_start=680
-  _globals['_WORKERAGENT']._serialized_end=723
-  _globals['_FINDWORKERSRESPONSE']._serialized_start=725
-  _globals['_FINDWORKERSRESPONSE']._serialized_end=820
-  _globals['_ACQUIRELEASEREQUEST']._serialized_start=822
-  _globals['_ACQUIRELEASEREQUEST']._serialized_end=934
-  _globals['_ACQUIRELEASERESPONSE']._serialized_start=936
-  _globals['_ACQUIRELEASERESPONSE']._serialized_end=991
-  _globals['_DEFERRUNREQUEST']._serialized_start=993
-  _globals['_DEFERRUNREQUEST']._serialized_end=1068
-  _globals['_DEFERRUNRESPONSE']._serialized_start=1070
-  _globals['_DEFERRUNRESPONSE']._serialized_end=1088
-  _globals['_WATCHORPHANSREQUEST']._serialized_start=1090
-  _globals['_WATCHORPHANSREQUEST']._serialized_end=1111
-  _globals['_WATCHORPHANSRESPONSE']._serialized_start=1113
-  _globals['_WATCHORPHANSRESPONSE']._serialized_end=1150
-  _globals['_JOURNALRECOVERYSERVICE']._serialized_start=1153
-  _globals['_JOURNALRECOVERYSERVICE']._serialized_end=1696
+  _globals['_ORPHAN']._serialized_end=383
+  _globals['_FINDORPHANSRESPONSE']._serialized_start=385
+  _globals['_FINDORPHANSRESPONSE']._serialized_end=455
+  _globals['_FINDWORKERSREQUEST']._serialized_start=457
+  _globals['_FINDWORKERSREQUEST']._serialized_end=497
+  _globals['_WORKER']._serialized_start=500
+  _globals['_WORKER']._serialized_end=700
+  _globals['_WORKERAGENT']._serialized_start=702
+  _globals['_WORKERAGENT']._serialized_end=767
+  _globals['_FINDWORKERSRESPONSE']._serialized_start=769
+  _globals['_FINDWORKERSRESPONSE']._serialized_end=864
+  _globals['_ACQUIRELEASEREQUEST']._serialized_start=866
+  _globals['_ACQUIRELEASEREQUEST']._serialized_end=978
+  _globals['_ACQUIRELEASERESPONSE']._serialized_start=980
+  _globals['_ACQUIRELEASERESPONSE']._serialized_end=1035
+  _globals['_DEFERRUNREQUEST']._serialized_start=1037
+  _globals['_DEFERRUNREQUEST']._serialized_end=1112
+  _globals['_DEFERRUNRESPONSE']._serialized_start=1114
+  _globals['_DEFERRUNRESPONSE']._serialized_end=1132
+  _globals['_WATCHORPHANSREQUEST']._serialized_start=1134
+  _globals['_WATCHORPHANSREQUEST']._serialized_end=1155
+  _globals['_WATCHORPHANSRESPONSE']._serialized_start=1157
+  _globals['_WATCHORPHANSRESPONSE']._serialized_end=1194
+  _globals['_JOURNALRECOVERYSERVICE']._serialized_start=1197
+  _globals['_JOURNALRECOVERYSERVICE']._serialized_end=1740
 # @@protoc_insertion_point(module_scope)

@@ -17,7 +17,7 @@ class FindOrphansRequest(_message.Message):
     def __init__(self, page_size: _Optional[int] = ...) -> None: ...
 
 class Orphan(_message.Message):
-    __slots__ = ("run_id", "tenant_id", "agent_name", "agent_version", "agent_digest", "reason", "failed_digest", "event_level")
+    __slots__ = ("run_id", "tenant_id", "agent_name", "agent_version", "agent_digest", "reason", "failed_digest", "event_level", "program_kind")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +26,7 @@ class Orphan(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     FAILED_DIGEST_FIELD_NUMBER: _ClassVar[int]
     EVENT_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_KIND_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     tenant_id: str
     agent_name: str
@@ -34,7 +35,8 @@ class Orphan(_message.Message):
     reason: str
     failed_digest: str
     event_level: int
-    def __init__(self, run_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., agent_version: _Optional[int] = ..., agent_digest: _Optional[str] = ..., reason: _Optional[str] = ..., failed_digest: _Optional[str] = ..., event_level: _Optional[int] = ...) -> None: ...
+    program_kind: str
+    def __init__(self, run_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., agent_version: _Optional[int] = ..., agent_digest: _Optional[str] = ..., reason: _Optional[str] = ..., failed_digest: _Optional[str] = ..., event_level: _Optional[int] = ..., program_kind: _Optional[str] = ...) -> None: ...
 
 class FindOrphansResponse(_message.Message):
     __slots__ = ("orphans",)
@@ -69,12 +71,14 @@ class Worker(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., session_number: _Optional[int] = ..., address: _Optional[str] = ..., capacity: _Optional[int] = ..., lease_count: _Optional[int] = ..., tenant_id: _Optional[str] = ..., agents: _Optional[_Iterable[_Union[WorkerAgent, _Mapping]]] = ..., event_level: _Optional[int] = ...) -> None: ...
 
 class WorkerAgent(_message.Message):
-    __slots__ = ("name", "digest")
+    __slots__ = ("name", "digest", "program_kind")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_KIND_FIELD_NUMBER: _ClassVar[int]
     name: str
     digest: str
-    def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
+    program_kind: str
+    def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ..., program_kind: _Optional[str] = ...) -> None: ...
 
 class FindWorkersResponse(_message.Message):
     __slots__ = ("workers", "next_page_token")

@@ -16,6 +16,7 @@ from lantern.api.journal.v1 import run_pb2
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
 from lantern_journal.domain import run_state
 from lantern_journal.domain.appends import Append
+from lantern_journal.validate.agents import PUBLISHED_KINDS
 from lantern_kernel import json_bytes, kinds, names, payloads, reasons
 from lantern_kernel.bounds import (
     AGENTS_PER_SESSION_MAX,
@@ -186,7 +187,12 @@ def attach(request: worker_pb.Attach) -> None:
     seen: set[tuple[str, str]] = set()
     for index, offer in enumerate(request.agents):
         path = f"attach.agents[{index}]"
-        names.check_user_id(f"{path}.name", offer.name)
+        if offer.name != names.ANY_AGENT:
+            names.check_user_id(f"{path}.name", offer.name)
+        elif offer.program_kind not in PUBLISHED_KINDS:
+            raise InvalidField(
+                f"{path}.name", f"is {offer.name!r}, for agents of {' and '.join(PUBLISHED_KINDS)} alone"
+            )
         if not _DIGEST_HEX.fullmatch(offer.digest):
             raise InvalidField(f"{path}.digest", "no SHA-256 in 64 lower-case hexadecimal digits")
         _one_of(f"{path}.program_kind", offer.program_kind, PROGRAM_KINDS)
