@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lantern.client.agents import Agents as Agents
     from lantern.client.client import Client as Client
     from lantern.client.run import Run as Run
     from lantern.client.run import RunFailed as RunFailed
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from lantern_kernel.retry import RetryPolicy as RetryPolicy
 
 _HOMES = {
+    "Agents": "lantern.client.agents",
     "Client": "lantern.client.client",
     "Context": "lantern.program.context",
     "HttpResponse": "lantern.program.calls",

@@ -9,7 +9,7 @@ from typing import Annotated, Optional
 import typer
 from typer import rich_utils
 
-from lantern.cli import approvals, archives, endpoints, runs
+from lantern.cli import agents, approvals, archives, endpoints, runs
 from lantern.cli.console import print_line
 from lantern.cli.faults import report_os_error, reported
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 
 app.add_typer(runs.app, name="runs")
+app.add_typer(agents.app, name="agents")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(archives.app, name="archive")
 
