@@ -2,6 +2,7 @@
 
     {"type": "archive", "format": "lantern.archive", "version": 1, "createdUs": ...}    the first line of a file
     {"type": "run", "runId": ..., "eventCount": n, "headHash": hex, "run": {...}, "receipt": null | {...}}
+                                                                     "open": true where it is exported before its end
     {"type": "blob", "sha256": hex, "size": n}                                  a payload kept apart, once per run
     {"type": "chunk", "sha256": hex, "data": base64}                            its bytes, in order
     {"type": "event", "seq": ..., "kind", "stepId", "attempt", "epoch", "timeUs", "payload", "salt": base64,
@@ -54,11 +55,24 @@ def header_line(created_us: int) -> bytes:
 
 
 def run_line(
-    run_id: str, event_count: int, head_hash: bytes, run: Mapping[str, Any], receipt: Mapping[str, Any] | None
+    run_id: str,
+    event_count: int,
+    head_hash: bytes,
+    run: Mapping[str, Any],
+    receipt: Mapping[str, Any] | None,
+    *,
+    is_open: bool = False,
 ) -> bytes:
-    """The first line of a run."""
+    """The first line of a run; `is_open` for one that is exported before its end."""
+    more = {"open": True} if is_open else {}
     return _line(
-        type=RUN, runId=run_id, eventCount=event_count, headHash=head_hash.hex(), run=dict(run), receipt=receipt
+        type=RUN,
+        runId=run_id,
+        eventCount=event_count,
+        headHash=head_hash.hex(),
+        run=dict(run),
+        receipt=receipt,
+        **more,
     )
 
 
@@ -236,7 +250,7 @@ class _RunCheck:
             return "the last hash is not the one that was recorded"
         if end.get("runId") != self._run_id or end.get("lines") != self._lines:
             return f"{self._lines} lines are found, the end says {end.get('lines')}"
-        if found.kind not in kinds.TERMINAL:
+        if found.kind not in kinds.TERMINAL and head.get("open") is not True:
             return f"the last event is {found.kind or 'none'}: the run has not ended"
         return None
 

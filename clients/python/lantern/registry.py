@@ -103,6 +103,12 @@ def define(function: WorkflowFunction, *, name: str = "") -> Definition:
     )
 
 
+def definition_of(function: WorkflowFunction) -> Definition:
+    """The definition of a function, under the name that it was marked with, or else its own."""
+    name = next((mark.name for mark in reversed(_marks) if mark.function is function), "")
+    return define(function, name=name)
+
+
 def load_module(spec: str) -> list[Definition]:
     """Imports a module and returns the workflows in it, in the order of their definition.
 

@@ -9,7 +9,7 @@ from typing import Annotated, Optional
 import typer
 from typer import rich_utils
 
-from lantern.cli import agents, approvals, archives, endpoints, runs
+from lantern.cli import agents, approvals, archives, endpoints, run_export, runs
 from lantern.cli.console import print_line
 from lantern.cli.faults import report_os_error, reported
 
@@ -20,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+runs.app.command("export")(run_export.export)
 app.add_typer(runs.app, name="runs")
 app.add_typer(agents.app, name="agents")
 app.add_typer(approvals.app, name="approvals")

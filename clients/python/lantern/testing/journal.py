@@ -10,13 +10,16 @@ from hashlib import sha256
 from typing import Any
 
 from lantern.testing.stored import Approval, Claim, Entry, StoredRun
-from lantern.testing.waking import CANCEL, DECISION, PAUSE, PROGRAM_WAITS, RESUME, ends_at_once, wakes
+from lantern.testing.waking import CANCEL, CHILD, DECISION, PAUSE, PROGRAM_WAITS, RESUME, SIGNAL, ends_at_once, wakes
 from lantern_kernel import chain, kinds, payloads, reasons
 from lantern_kernel.blobs import BlobRef, Content
 from lantern_kernel.bounds import EVENTS_PER_RUN_MAX
 from lantern_kernel.errors import InvalidField, LanternError
 from lantern_kernel.event import Event, NewEvent
 from lantern_kernel.payloads import ApprovalFacts, DecisionFacts, ParkFacts, RunErrorFacts
+
+DEPTH_MAX = 5
+"""Parents that a run may have above it."""
 
 CANCELLED = RunErrorFacts(code=reasons.CANCEL_REQUESTED, message="cancelled on request")
 
@@ -46,11 +49,32 @@ class MemoryJournal:
     # Runs and what drives them.
 
     def create(
-        self, agent_name: str, agent_digest: str, content: bytes | BlobRef, *, workflow_id: str, request_id: str
+        self,
+        agent_name: str,
+        agent_digest: str,
+        content: Content,
+        *,
+        workflow_id: str,
+        request_id: str,
+        parent: tuple[str, str] | None = None,
+        is_abandoned: bool = False,
     ) -> StoredRun:
-        """A new run, QUEUED; the one that the same request made before; WORKFLOW_ID_IN_USE."""
+        """A new run, QUEUED; the one that the same request made before; WORKFLOW_ID_IN_USE.
+
+        Args:
+            agent_name: What it executes.
+            agent_digest: The version that it pins.
+            content: Its input.
+            workflow_id: The user's own name for the work; may be empty.
+            request_id: Names the request.
+            parent: The run and the step that begin it as a child; it may have at most 5 above it (INVALID_FIELD).
+            is_abandoned: Whether it goes on when that run ends.
+        """
         if request_id in self._requests:
             return self.runs[self._requests[request_id]]
+        depth = self.runs[parent[0]].depth + 1 if parent else 0
+        if depth > DEPTH_MAX:
+            raise InvalidField("parent", f"children are at most {DEPTH_MAX} deep")
         for other in self.runs.values():
             if workflow_id and other.workflow_id == workflow_id and other.is_open:
                 message = f"workflow id {workflow_id} belongs to the open run {other.run_id}"
@@ -64,6 +88,9 @@ class MemoryJournal:
             agent_digest=agent_digest,
             input=inline,
             input_blob=blob,
+            parent=parent,
+            depth=depth,
+            is_abandoned=is_abandoned,
         )
         self.runs[run_id], self._requests[request_id] = run, run_id
         facts = {"agent": agent_name, "version": 1, "digest": agent_digest}
@@ -93,6 +120,12 @@ class MemoryJournal:
         """Hands a run back; LEASE_LOST where it is another's."""
         run = self._held(run_id, epoch)
         run.is_held, run.state = False, "QUEUED"
+
+    def expire(self, run_id: str) -> None:
+        """The worker that holds a run is gone."""
+        run = self.run(run_id)
+        if run.is_held:
+            run.is_held, run.state, run.cause = False, "QUEUED", "crash"
 
     def append(
         self,
@@ -193,6 +226,40 @@ class MemoryJournal:
         for approval in run.approvals.values():
             if approval.state == "PENDING":
                 approval.state = "WITHDRAWN"
+        if last.kind == kinds.RUN_SUCCEEDED and unpacked.facts.get("continueAsNew") is True:
+            self._continue(run, unpacked.facts.get("carry", []))
+        else:
+            self._tell_family(run)
+
+    def _continue(self, run: StoredRun, carried: Sequence[int]) -> None:
+        """The run that goes on, with the signals that nobody took."""
+        after = self.create(
+            run.agent_name,
+            run.agent_digest,
+            run.result,
+            workflow_id=run.workflow_id,
+            request_id=f"continue:{run.run_id}",
+            parent=run.parent,
+            is_abandoned=run.is_abandoned,
+        )
+        run.continued_as, after.continued_from = after.run_id, run.run_id
+        for seq in carried:
+            unpacked = payloads.unpack(run.events[seq - 1].payload)
+            name, content = str(unpacked.facts["name"]), unpacked.content or b"null"
+            self.send(after.run_id, SIGNAL, name, content, request_id=f"carry:{seq}")
+
+    def _tell_family(self, run: StoredRun) -> None:
+        """A run that has ended tells its parent, and its children to end."""
+        for child in list(self.runs.values()):
+            if child.is_open and child.parent is not None and child.parent[0] == run.run_id and not child.is_abandoned:
+                self.send(child.run_id, CANCEL, request_id="parent ended")
+        if run.parent is None or not self.runs[run.parent[0]].is_open:
+            return
+        facts: dict[str, Any] = {"runId": run.run_id, "state": run.state}
+        if run.error is not None:
+            facts["error"] = run.error.to_facts()
+        said = payloads.pack(facts, run.result or b"null")
+        self.send(run.parent[0], CHILD, run.parent[1], said, request_id=f"child:{run.parent[1]}")
 
     # What others say.
 
@@ -252,6 +319,12 @@ class MemoryJournal:
         """The journal's own park of a run that nobody drives."""
         self._write(run, [self._own(kinds.RUN_PARKED, facts.pack())])
         run.state, run.park, run.error = "WAITING", facts, facts.error
+
+    def repeat(self, run_id: str, event: NewEvent) -> None:
+        """Whoever sent the entry that an event took in sends it once more."""
+        entry = self.run(run_id).inbox[int(payloads.unpack(event.payload).facts["number"]) - 1]
+        number = self.send(run_id, entry.kind, entry.name, entry.payload, request_id=entry.request_id)
+        assert number == entry.number, "a request is taken in once"
 
     def decide(self, run_id: str, approval_id: str, decision: str, by: str, comment: bytes | None = None) -> bool:
         """Decides an approval: the first wins (SPEC G5). True where the same was decided before.

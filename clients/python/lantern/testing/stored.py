@@ -97,6 +97,16 @@ class StoredRun:
     taken_in: int = 0
     # Whether a cancel was taken in.
     is_cancel_requested: bool = False
+    # The run and the step that began it as a child; None for none.
+    parent: tuple[str, str] | None = None
+    # How many parents it has above it.
+    depth: int = 0
+    # Whether it goes on when its parent ends.
+    is_abandoned: bool = False
+    # The run that goes on where this one ended; empty for none.
+    continued_as: str = ""
+    # The run where this one goes on; empty for none.
+    continued_from: str = ""
     # By id, in the order in which they were asked for.
     approvals: dict[str, Approval] = field(default_factory=dict[str, Approval])
 
