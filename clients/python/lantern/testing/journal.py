@@ -155,6 +155,9 @@ class MemoryJournal:
         last = events[-1].kind
         taken_in, cancels = self._taken_in(run, events)
         if last in kinds.ENDS_DRIVE:
+            if consumed_inbox_number > len(run.inbox):
+                message = f"{consumed_inbox_number} is above {len(run.inbox)}, the number of the last entry"
+                raise InvalidField("consumed_inbox_number", message)
             if max(taken_in, consumed_inbox_number) < len(run.inbox):
                 message = f"the inbox holds entries up to {len(run.inbox)}, consumed are those up to {taken_in}"
                 raise LanternError(reasons.INBOX_AHEAD, message, last_inbox_number=len(run.inbox))
@@ -162,7 +165,7 @@ class MemoryJournal:
                 raise LanternError(reasons.CANCEL_REQUESTED, "a run that is being cancelled cannot succeed")
         requests = self._requests_of(run, events)
         self._write(run, events)
-        run.taken_in, run.is_cancel_requested = taken_in, cancels
+        run.taken_in, run.is_cancel_requested = max(run.taken_in, taken_in), cancels
         run.approvals |= requests
         if last in kinds.ENDS_DRIVE:
             self._end_drive(run, events[-1])
@@ -190,8 +193,8 @@ class MemoryJournal:
                 raise LanternError(reasons.BLOB_NOT_FOUND, f"blob {blob} is not kept here")
 
     def _taken_in(self, run: StoredRun, events: Sequence[NewEvent]) -> tuple[int, bool]:
-        """The last entry that was taken in after these events, and whether a cancel was among them all."""
-        taken_in, cancels = run.taken_in, run.is_cancel_requested
+        """The last entry that these events take in, 0 for none, and whether the run is to be cancelled after them."""
+        taken_in, cancels = 0, run.is_cancel_requested
         for event in events:
             if event.kind in kinds.FROM_INBOX:
                 taken_in = max(taken_in, int(payloads.unpack(event.payload).facts["number"]))
