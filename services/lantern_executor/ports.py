@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from lantern_executor.domain.run import CreatedRun, HandBack, InboxEntry, Offer, OpenedRun, Run, StartRequest
+from lantern_executor.domain.run import CreatedRun, HandBack, Offer, OpenedRun, Run, StartRequest
 from lantern_executor.domain.step import SideEffect, StepCall, StepContext
 from lantern_executor.domain.tail import Append
+from lantern_kernel import program
 from lantern_kernel.blobs import BlobRef, Content
-from lantern_kernel.commands import Command
 from lantern_kernel.event import Event
-from lantern_kernel.replay import Outcome
+from lantern_kernel.inbox import InboxEntry
 
 
 class JournalPort(Protocol):
@@ -84,25 +84,8 @@ class JournalPort(Protocol):
         ...
 
 
-class Program(Protocol):
-    """The program of one run: issues commands, takes outcomes, knows the code of its steps."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 (hex) of the definition that is loaded here; not always the one that the run pinned."""
-        ...
-
-    def advance(self) -> Sequence[Command]:
-        """Runs until it is blocked or ended; returns the newly issued commands in order."""
-        ...
-
-    def resolve(self, outcome: Outcome) -> None:
-        """Gives it the next outcome, in the journal's order."""
-        ...
-
-    def marker_value(self, step_id: str) -> bytes:
-        """Evaluates a marker that is not recorded yet: JSON. A LanternError fails the run."""
-        ...
+class Program(program.Program, Protocol):
+    """The program of one run, and the code of its steps."""
 
     def step_call(self, step_id: str) -> StepCall:
         """What to execute for a step that it issued, as often as it is attempted."""

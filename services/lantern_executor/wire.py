@@ -9,20 +9,12 @@ from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import run_pb2
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
 from lantern.client.blobs import blob_from_wire, blob_to_wire
-from lantern_executor.domain.run import (
-    CreatedRun,
-    HandBack,
-    InboxEntry,
-    Offer,
-    OpenedRun,
-    Run,
-    StartRequest,
-    StartSignal,
-)
+from lantern_executor.domain.run import CreatedRun, HandBack, Offer, OpenedRun, Run, StartRequest, StartSignal
 from lantern_executor.domain.step import SideEffect
 from lantern_executor.domain.tail import Append
 from lantern_kernel.blobs import BlobRef
 from lantern_kernel.event import Event
+from lantern_kernel.inbox import InboxEntry
 from lantern_kernel.payloads import RunErrorFacts
 
 _STATE = "STATE_"

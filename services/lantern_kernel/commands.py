@@ -7,9 +7,9 @@ from lantern_kernel.errors import LanternError
 from lantern_kernel.payloads import RunErrorFacts
 from lantern_kernel.retry import RetryPolicy
 
-StepType = Literal["function", "http"]
 Claim = Literal["", "retry", "ask", "skip"]
 KeyScope = Literal["run", "workflow"]
+Effects = Literal["outside", "none"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,8 +20,8 @@ class RunStep:
     step_id: str
     # The name that the program gave it.
     name: str
-    # What kind of work: a function of the user's, or a request that the executor makes.
-    type: StepType
+    # What kind of work (`retry.CLASS_OF_STEP_TYPE`): a function of the user's, a request that the executor makes ...
+    type: str
     # JSON of its arguments; only its hash is recorded.
     input: bytes
     # Where the program asks for it, "file:line".
@@ -38,6 +38,12 @@ class RunStep:
     key_scope: KeyScope = "run"
     # Whether the idempotency key is sent along.
     keyed: bool = True
+    # How long all attempts and the waits between them may take, milliseconds from the first; None for no limit.
+    total_timeout_ms: int | None = None
+    # `none`: it touches nothing outside of itself, so what is before it need not be committed first (SPEC J7).
+    effects: Effects = "outside"
+    # Whether a replay with another input than the recorded one is a non-determinism (SPEC R3).
+    check_input: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +56,8 @@ class RecordMarker:
     name: str
     # Where the program asks for it, "file:line".
     source: str
+    # JSON, where it is known already; None where the program is to be asked for it.
+    value: bytes | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +70,84 @@ class StartTimer:
     duration_us: int
     # Where the program asks for it, "file:line".
     source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AwaitSignal:
+    """Take the next signal of a name that nobody has taken yet. No event begins it."""
+
+    # Unique within the run.
+    step_id: str
+    # The signal's name.
+    name: str
+    # Where the program asks for it, "file:line".
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestApproval:
+    """Have somebody decide."""
+
+    # Unique within the run; the approval's id as well.
+    step_id: str
+    # The name that the program gave it.
+    name: str
+    # For people, one line.
+    title: str
+    # Where the program asks for it, "file:line".
+    source: str
+    # Whose inbox it is in; empty where anybody may decide.
+    assignee: str = ""
+    # JSON for whoever decides; None for nothing.
+    data: bytes | None = None
+    # When it expires by itself, microseconds from now; None for never.
+    timeout_us: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartChild:
+    """Have another run do a part of the work, and wait for its end."""
+
+    # Unique within the run.
+    step_id: str
+    # The name that the program gave it.
+    name: str
+    # The agent to execute.
+    agent_name: str
+    # JSON.
+    input: bytes
+    # Where the program asks for it, "file:line".
+    source: str
+    # The child's own workflow id; may be empty.
+    workflow_id: str = ""
+    # Whether it goes on when this run ends or does not want it any more.
+    abandon: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompleteUpdate:
+    """Answer an update; nothing comes back."""
+
+    # The update.
+    step_id: str
+    # Where the program asks for it, "file:line".
+    source: str
+    # JSON; None where there is an error.
+    result: bytes | None = None
+    # Why it was refused or failed.
+    error: RunErrorFacts | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Withdraw:
+    """Stop waiting for a command.
+
+    It is recorded by what follows from it alone: a step that runs is stopped and fails with STEP_CANCELLED, a child is
+    cancelled unless abandoned, a timer is forgotten, a wait for a signal takes none, a decision comes to nothing.
+    """
+
+    # The command.
+    step_id: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,5 +175,27 @@ class Fail:
         )
 
 
-Command = RunStep | RecordMarker | StartTimer | Succeed | Fail
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cancelled:
+    """End the run as cancelled, all that was to be compensated being compensated."""
+
+    # Why.
+    error: RunErrorFacts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContinueAsNew:
+    """End the run and go on as a new one of the same agent and workflow id, with an empty history."""
+
+    # JSON: the new run's input.
+    input: bytes
+
+
+Lasting = RunStep | RecordMarker | StartTimer | AwaitSignal | RequestApproval | StartChild | CompleteUpdate
+"""What has an id."""
+
+End = Succeed | Fail | Cancelled | ContinueAsNew
+"""The last thing that a program asks for."""
+
+Command = Lasting | Withdraw | End
 """Whatever a program can ask for."""

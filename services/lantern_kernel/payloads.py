@@ -225,8 +225,12 @@ class ApprovalFacts:
     title: str = ""
     # When it expires by itself, microseconds of the journal's clock; None for never.
     expires_us: int | None = None
+    # The name that the program gave its step.
+    name: str = ""
+    # Where the program asks for it, "file:line".
+    source: str = ""
 
-    def pack(self, data: bytes | None = None) -> bytes:
+    def pack(self, data: Content | None = None) -> bytes:
         """The payload of approval_requested."""
         facts: dict[str, Any] = {"approvalId": self.approval_id}
         if self.assignee:
@@ -235,6 +239,10 @@ class ApprovalFacts:
             facts["title"] = self.title
         if self.expires_us is not None:
             facts["expiresUs"] = self.expires_us
+        if self.name:
+            facts["name"] = self.name
+        if self.source:
+            facts["source"] = self.source
         return pack(facts, data)
 
     @classmethod
@@ -246,6 +254,8 @@ class ApprovalFacts:
             assignee=str(facts.get("assignee", "")),
             title=str(facts.get("title", "")),
             expires_us=expires_us if isinstance(expires_us, int) else None,
+            name=str(facts.get("name", "")),
+            source=str(facts.get("source", "")),
         )
 
 

@@ -16,160 +16,91 @@ replay take the same path, so they cannot differ.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from dataclasses import replace
 
 from lantern_kernel import kinds, reasons
-from lantern_kernel.blobs import BlobRef
-from lantern_kernel.commands import Command, Fail, RecordMarker, RunStep, StartTimer, Succeed
+from lantern_kernel.commands import (
+    AwaitSignal,
+    Cancelled,
+    Command,
+    CompleteUpdate,
+    ContinueAsNew,
+    End,
+    Fail,
+    Lasting,
+    RecordMarker,
+    RequestApproval,
+    RunStep,
+    StartChild,
+    StartTimer,
+    Succeed,
+    Withdraw,
+)
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import AppliedEvent
 from lantern_kernel.keys import idempotency_key
-from lantern_kernel.machines.marker import MarkerMachine
+from lantern_kernel.machines import MACHINES, Machine
 from lantern_kernel.machines.step import StepMachine
 from lantern_kernel.machines.timer import TimerMachine
 from lantern_kernel.nondeterminism import NonDeterminism
-from lantern_kernel.payloads import RunErrorFacts, Unpacked, unpack
+from lantern_kernel.outcomes import Happening, Notice, Outcome, outcome_of
+from lantern_kernel.payloads import Unpacked, unpack
+from lantern_kernel.recorded import Begun, Recorded, describe_command, describe_end
 from lantern_kernel.refusal import refused, whole_number
+from lantern_kernel.signals import Signal, Signals
+from lantern_kernel.work import (
+    ApprovalWork,
+    ChildWork,
+    FinishWork,
+    MarkerWork,
+    StepWork,
+    StopWork,
+    TimerWork,
+    UpdateWork,
+    Work,
+    child_request_id,
+)
 
-__all__ = [
-    "AppliedEvent",
-    "FinishWork",
-    "MarkerWork",
-    "NonDeterminism",
-    "Outcome",
-    "Replay",
-    "StepWork",
-    "TimerWork",
-    "Work",
-]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """How a command ended: exactly one of data, blob and error, but none for a timer."""
-
-    # The step, marker or timer.
-    step_id: str
-    # The recorded bytes.
-    data: bytes | None
-    # Why the step failed for good.
-    error: RunErrorFacts | None
-    # The blob that holds the recorded bytes: whoever drives has them fetched before the program gets the outcome.
-    blob: BlobRef | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepWork:
-    """Append step_started with these numbers, and once it is committed dispatch the attempt."""
-
-    # The command.
-    command: RunStep
-    # The number of the attempt to make.
-    attempt: int
-    # The key attempt to make it under.
-    key_attempt: int
-    # Whether the key can no longer change within this step; goes into `retry.decide`.
-    key_frozen: bool
-    # The idempotency key.
-    key: str
-    # Not before this time (what is left of a back-off); None for at once.
-    not_before_us: int | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MarkerWork:
-    """Evaluate the marker and append marker_recorded."""
-
-    # The command.
-    command: RecordMarker
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TimerWork:
-    """Append timer_started where it is not started yet; append timer_fired when it is due."""
-
-    # The command.
-    command: StartTimer
-    # When it is due; for one not started yet `now_us` + its duration, which timer_started then records.
-    due_us: int
-    # Whether timer_started is already recorded.
-    is_started: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FinishWork:
-    """Append run_succeeded or run_failed."""
-
-    # The command.
-    command: Succeed | Fail
-
-
-Work = StepWork | MarkerWork | TimerWork | FinishWork
-"""Whatever can be left to do."""
-
-
-_Machine = StepMachine | MarkerMachine | TimerMachine
-_Lasting = RunStep | RecordMarker | StartTimer
-
-_MACHINES: Mapping[str, Callable[[], _Machine]] = {
-    kinds.STEP_STARTED: StepMachine,
-    kinds.MARKER_RECORDED: MarkerMachine,
-    kinds.TIMER_STARTED: TimerMachine,
-}
-"""Which events begin a command, and what each begins."""
-
-_OF_A_STEP = frozenset(
+_OF_A_COMMAND = frozenset(
     {
-        kinds.STEP_STARTED,
+        *MACHINES,
         kinds.STEP_COMPLETED,
         kinds.STEP_FAILED,
         kinds.STEP_RETRYING,
         kinds.STEP_WAITING,
-        kinds.MARKER_RECORDED,
-        kinds.TIMER_STARTED,
         kinds.TIMER_FIRED,
     }
 )
-"""Events about one step, marker or timer."""
+"""Events by the driver about one command."""
 
-_COMPLETES = frozenset({kinds.STEP_COMPLETED, kinds.STEP_FAILED, kinds.MARKER_RECORDED, kinds.TIMER_FIRED})
+_TOLD_OF_A_COMMAND = frozenset({kinds.APPROVAL_DECIDED, kinds.APPROVAL_DELEGATED, kinds.CHILD_COMPLETED})
+"""Events about one command that others cause."""
+
+_COMPLETES = frozenset(
+    {
+        kinds.STEP_COMPLETED,
+        kinds.STEP_FAILED,
+        kinds.MARKER_RECORDED,
+        kinds.TIMER_FIRED,
+        kinds.APPROVAL_DECIDED,
+        kinds.CHILD_COMPLETED,
+    }
+)
 """Events that answer a command."""
 
-_BEGUN_BY: Mapping[type[_Lasting], tuple[str, str]] = {
-    RunStep: (kinds.STEP_STARTED, "step"),
-    RecordMarker: (kinds.MARKER_RECORDED, "marker"),
-    StartTimer: (kinds.TIMER_STARTED, "timer"),
-}
-_WORDS: Mapping[str, str] = dict(_BEGUN_BY.values())
-
-
-class _Recorded(NamedTuple):
-    """A command in the history, by the event that began it."""
-
-    seq: int
-    kind: str
-    step_id: str
-    name: str
-    step_type: str
-    source: str
-
-    def describe(self) -> str:
-        return _describe(_WORDS[self.kind], self.step_id, self.name, self.step_type)
-
-
-def _describe(word: str, step_id: str, name: str, step_type: str) -> str:
-    more = ", ".join(part for part in (step_type, f"named {name}" if name not in {"", step_id} else "") if part)
-    return f"{word} {step_id}" + (f" ({more})" if more else "")
+PATCH_PREFIX = "patch:"
+"""Of the names of the markers by which programs tell old runs from new ones."""
 
 
 class Replay:
     """One run's history and the program that is driven along it."""
 
-    def __init__(self, *, run_id: str, workflow_id: str) -> None:
+    def __init__(self, *, run_id: str, workflow_id: str, resets: Iterable[tuple[int, int]] = ()) -> None:
+        """`resets`: (place, of history_reset) of each reset in the history, whose events in between are passed over."""
         self._run_id = run_id
         self._workflow_id = workflow_id
+        self._resets = tuple(resets)
         self._last_seq = 0
         self._last_inbox_number = 0
         self._is_cancel_requested = False
@@ -177,20 +108,27 @@ class Replay:
         self._in_history = True
         self._steps_replayed = 0
         self._terminal: AppliedEvent | None = None
-        self._end: Succeed | Fail | None = None
+        self._end: End | None = None
         self._is_end_taken = False
-        # Every step, marker and timer that has an event.
-        self._machines: dict[str, _Machine] = {}
+        # Every command that has an event.
+        self._machines: dict[str, Machine] = {}
         # Commands of the history that the program has not issued yet, and the other way round; one is always empty.
-        self._recorded: deque[_Recorded] = deque()
-        self._asked: deque[_Lasting] = deque()
+        self._recorded: deque[Recorded] = deque()
+        self._asked: deque[Begun] = deque()
         # Commands that are issued and begun: their completions can be told.
         self._matched: set[str] = set()
-        # Commands that are issued and not completed, in order.
-        self._open: dict[str, _Lasting] = {}
-        # Those of them that `take_work` must return next.
+        # Commands that are issued and not completed, in order; withdrawn ones as long as something is left to do.
+        self._open: dict[str, Lasting] = {}
+        # Commands that the program does not wait for any more.
+        self._withdrawn: set[str] = set()
+        # Those of the open ones that `take_work` must return next.
         self._due: list[str] = []
-        self._completions: deque[Outcome] = deque()
+        # What the program is still to be told, in journal order.
+        self._queue: deque[Happening | Signal] = deque()
+        self._signals = Signals()
+        # Ends of children that were told before the child was begun: it was begun, and passed over by a reset.
+        self._early: dict[str, Outcome] = {}
+        self._patches: set[str] = set()
 
     @property
     def steps_replayed(self) -> int:
@@ -211,6 +149,44 @@ class Replay:
     def is_paused(self) -> bool:
         """Whether a pause_requested has been applied, and no resume_requested since."""
         return self._is_paused
+
+    @property
+    def in_history(self) -> bool:
+        """Whether the program has not come to the end of the history yet."""
+        return self._in_history
+
+    @property
+    def recorded_left(self) -> int:
+        """How many commands the history holds that the program has not issued yet."""
+        return len(self._recorded)
+
+    @property
+    def completions_left(self) -> int:
+        """How many completions, signals and notices the program is still to be told."""
+        return len(self._queue) + self._signals.ready
+
+    def has_marker(self, name: str) -> bool:
+        """Whether the history holds a marker of that name, which begins with `PATCH_PREFIX`, wherever it stands."""
+        return name in self._patches
+
+    @property
+    def untaken_signals(self) -> list[int]:
+        """The places of the signals that the program has not taken."""
+        coming = [each for each in self._queue if isinstance(each, Signal)]
+        return sorted(signal.seq for signal in (*self._signals.untaken(), *coming))
+
+    @property
+    def open_commands(self) -> list[Lasting]:
+        """What the program waits for."""
+        return [command for step_id, command in self._open.items() if step_id not in self._withdrawn]
+
+    def is_open(self, step_id: str) -> bool:
+        """Whether that command has not ended, wanted or not."""
+        return step_id in self._open
+
+    def is_wanted(self, step_id: str) -> bool:
+        """Whether the program still waits for that command."""
+        return step_id in self._open and step_id not in self._withdrawn
 
     @property
     def last_inbox_number(self) -> int:
@@ -238,52 +214,93 @@ class Replay:
         if self._terminal is not None:
             raise refused(event, f"cannot follow on the end of the run ({self._terminal.kind})")
         kind = event.kind
-        if kind in _OF_A_STEP:
-            self._apply_to_step(event)
+        if self._resets and kind not in kinds.FROM_INBOX and any(to < event.seq <= at for to, at in self._resets):
+            pass
+        elif kind in _OF_A_COMMAND:
+            self._apply_to_command(event)
         elif kind in kinds.FROM_INBOX:
-            self._last_inbox_number = whole_number(event, unpack(event.payload).facts, "number")
-            self._is_cancel_requested = self._is_cancel_requested or kind == kinds.CANCEL_REQUESTED
-            if kind in (kinds.PAUSE_REQUESTED, kinds.RESUME_REQUESTED):
-                self._is_paused = kind == kinds.PAUSE_REQUESTED
+            self._apply_from_inbox(event)
         elif kind in kinds.TERMINAL:
             self._terminal = event
         elif kind not in kinds.NOT_REPLAYED:
             raise refused(event, "this version does not know the kind")
         self._last_seq = event.seq
 
-    def _apply_to_step(self, event: AppliedEvent) -> None:
+    def _apply_to_command(self, event: AppliedEvent) -> None:
         step_id, kind = event.step_id, event.kind
         content = unpack(event.payload)
-        outcome = _outcome(event, content) if kind in _COMPLETES else None
+        outcome = outcome_of(event, content) if kind in _COMPLETES else None
         machine = self._machines.get(step_id)
         if machine is None:
-            begin = _MACHINES.get(kind)
+            begin = MACHINES.get(kind)
             if begin is None:
                 raise refused(event, "nothing of that id was begun before")
             machine = begin()
-            recorded = _recorded(event, content.facts)
+            recorded = Recorded.of(event, content.facts)
             self._check_against_asked(event, recorded)
             machine.apply(event, content.facts)
             self._machines[step_id] = machine
+            if recorded.name.startswith(PATCH_PREFIX):
+                self._patches.add(recorded.name)
             self._match(recorded)
+            if kind == kinds.CHILD_STARTED and step_id in self._early:
+                outcome = self._early.pop(step_id)
+                machine.apply(replace(event, kind=kinds.CHILD_COMPLETED), content.facts)
         else:
             machine.apply(event, content.facts)
         if outcome is not None:
-            self._completions.append(outcome)
+            self._queue.append(outcome)
+        if machine.is_ended:
             self._open.pop(step_id, None)
         elif kind == kinds.STEP_RETRYING:
             self._due.append(step_id)
 
-    def _check_against_asked(self, event: AppliedEvent, recorded: _Recorded) -> None:
+    def _apply_from_inbox(self, event: AppliedEvent) -> None:
+        content, kind = unpack(event.payload), event.kind
+        number = whole_number(event, content.facts, "number")
+        if kind == kinds.SIGNAL_RECEIVED:
+            name = str(content.facts.get("name", ""))
+            self._queue.append(Signal(event.seq, name, content.data, content.blob))
+        elif kind in _TOLD_OF_A_COMMAND:
+            self._apply_told(event, content)
+        elif kind == kinds.UPDATE_RECEIVED:
+            name = str(content.facts.get("name", ""))
+            notice = Notice(kind="update", step_id=event.step_id, name=name, data=content.data, blob=content.blob)
+            self._queue.append(notice)
+        elif kind == kinds.CANCEL_REQUESTED:
+            if not self._is_cancel_requested:
+                self._queue.append(Notice(kind="cancel"))
+            self._is_cancel_requested = True
+        else:
+            self._is_paused = kind == kinds.PAUSE_REQUESTED
+        self._last_inbox_number = number
+
+    def _apply_told(self, event: AppliedEvent, content: Unpacked) -> None:
+        """What others decided or did; of a command that this history does not know (a reset) it may come to nothing."""
+        step_id = event.step_id
+        outcome = outcome_of(event, content) if event.kind in _COMPLETES else None
+        machine = self._machines.get(step_id)
+        if machine is None:
+            if outcome is not None and event.kind == kinds.CHILD_COMPLETED:
+                self._early[step_id] = outcome
+            return
+        if machine.is_ended:
+            return
+        machine.apply(event, content.facts)
+        if outcome is not None:
+            self._queue.append(outcome)
+            self._open.pop(step_id, None)
+
+    def _check_against_asked(self, event: AppliedEvent, recorded: Recorded) -> None:
         if self._asked:
-            if _differs(recorded, self._asked[0]):
+            if recorded.differs(self._asked[0]):
                 if self._in_history:
-                    raise _nondeterminism(recorded, self._asked[0])
-                raise refused(event, f"comes before {_describe_command(self._asked[0])}, which was asked for earlier")
+                    raise recorded.against(self._asked[0])
+                raise refused(event, f"comes before {describe_command(self._asked[0])}, which was asked for earlier")
         elif not self._in_history:
             raise refused(event, "nobody asked for it")
 
-    def _match(self, recorded: _Recorded) -> None:
+    def _match(self, recorded: Recorded) -> None:
         if self._asked:
             self._asked.popleft()
             self._matched.add(recorded.step_id)
@@ -297,48 +314,99 @@ class Replay:
             NonDeterminism: The history records another one in its place; nothing has changed.
         """
         assert self._end is None, "a program that has ended asks for nothing more"
-        if isinstance(command, Succeed | Fail):
-            self._check_end(command)
-            self._end = command
-            return
+        match command:
+            case Withdraw(step_id=step_id):
+                self._withdraw(step_id)
+            case Succeed() | Fail() | Cancelled() | ContinueAsNew():
+                self._check_end(command)
+                self._end = command
+            case AwaitSignal(step_id=step_id):
+                self._check_unused(step_id)
+                self._await_signal(command)
+            case _:
+                self._begin(command)
+
+    def _begin(self, command: Begun) -> None:
         step_id = command.step_id
         if self._recorded:
             recorded = self._recorded[0]
-            if _differs(recorded, command):
-                raise _nondeterminism(recorded, command)
+            if recorded.differs(command):
+                raise recorded.against(command)
             self._recorded.popleft()
             self._matched.add(step_id)
             if self._machines[step_id].is_ended:
                 return
         else:
-            if step_id in self._machines or step_id in self._open:
-                raise LanternError(reasons.INTERNAL, f"the program used the id {step_id} twice", step_id=step_id)
+            self._check_unused(step_id)
             self._asked.append(command)
             if not self._in_history:
                 self._due.append(step_id)
         self._open[step_id] = command
 
-    def _check_end(self, command: Succeed | Fail) -> None:
+    def _check_unused(self, step_id: str) -> None:
+        if step_id in self._machines or step_id in self._open:
+            raise LanternError(reasons.INTERNAL, f"the program used the id {step_id} twice", step_id=step_id)
+
+    def _await_signal(self, command: AwaitSignal) -> None:
+        if not self._signals.ask(command.step_id, command.name):
+            self._open[command.step_id] = command
+
+    def _withdraw(self, step_id: str) -> None:
+        self._withdrawn.add(step_id)  # an outcome that is on its way comes to nothing
+        command = self._open.get(step_id)
+        match command:
+            case AwaitSignal():
+                del self._open[step_id]
+                self._signals.withdraw(step_id, command.name)
+            case StartTimer() | RequestApproval() if step_id in self._machines:
+                del self._open[step_id]
+            case RunStep() | StartChild() if not self._in_history and step_id not in self._due:
+                self._due.append(step_id)
+            case None:
+                self._open.pop(self._signals.give_back(step_id), None)
+            case _:
+                pass
+
+    def _check_end(self, command: End) -> None:
         end = self._terminal
-        if end is None or end.kind == kinds.RUN_CANCELLED:
+        if end is None or end.kind == kinds.RUN_CANCELLED or self._is_cancel_requested:
             return
-        if (end.kind == kinds.RUN_SUCCEEDED) != isinstance(command, Succeed):
+        if (end.kind == kinds.RUN_SUCCEEDED) != isinstance(command, Succeed | ContinueAsNew):
             raise NonDeterminism(
                 seq=end.seq,
                 recorded="the end of the run with " + ("a result" if end.kind == kinds.RUN_SUCCEEDED else "an error"),
-                asked=_describe_end(command),
+                asked=describe_end(command),
                 recorded_source="",
                 asked_source="",
             )
 
-    def next_outcome(self) -> Outcome | None:
-        """The next completion in strict journal order, each once; None where the program has to wait."""
-        if not self._completions or self._end is not None or self._completions[0].step_id not in self._matched:
+    def next_outcome(self) -> Happening | None:
+        """What the program is told next, in strict journal order, each once; None where the program has to wait."""
+        if self._end is not None:
             return None
-        outcome = self._completions.popleft()
-        if self._in_history and isinstance(self._machines[outcome.step_id], StepMachine):
-            self._steps_replayed += 1
-        return outcome
+        ready = self._signals.next_ready()
+        if ready is not None:
+            return ready
+        while self._queue:
+            head = self._queue[0]
+            if isinstance(head, Outcome):
+                step_id = head.step_id
+                if step_id not in self._matched:
+                    return None
+                self._queue.popleft()
+                if step_id in self._withdrawn:
+                    continue
+                if self._in_history and isinstance(self._machines[step_id], StepMachine):
+                    self._steps_replayed += 1
+                return head
+            self._queue.popleft()
+            if isinstance(head, Notice):
+                return head
+            taker = self._signals.reach(head)
+            if taker:
+                del self._open[taker]
+                return head.outcome(taker)
+        return None
 
     def finish_history(self) -> None:
         """Ends the replay; to be called once the program waits or has ended and no outcome is left. Repeats do nothing.
@@ -362,7 +430,7 @@ class Replay:
 
     def _describe_standstill(self) -> str:
         if self._end is not None:
-            return _describe_end(self._end)
+            return describe_end(self._end)
         return f"nothing more while it waits for {', '.join(list(self._open)[:3]) or 'something else'}"
 
     def _source_of_standstill(self) -> str:
@@ -380,81 +448,53 @@ class Replay:
         if self._end is not None:
             is_first, self._is_end_taken = not self._is_end_taken, True
             return [FinishWork(command=self._end)] if is_first else []
+        if not self._due:
+            return []
         due, self._due = self._due, []
-        return [self._work(self._open[step_id], now_us) for step_id in due if step_id in self._open]
+        return [work for step_id in due if (work := self._work(step_id, now_us)) is not None]
 
-    def _work(self, command: _Lasting, now_us: int) -> Work:
-        machine = self._machines.get(command.step_id)
+    def _work(self, step_id: str, now_us: int) -> Work | None:
+        command = self._open.get(step_id)
+        machine, is_unwanted = self._machines.get(step_id), step_id in self._withdrawn
         match command:
             case RunStep():
                 assert machine is None or isinstance(machine, StepMachine), "matched by kind"
-                return self._step_work(command, machine or StepMachine())
+                return self._step_work(command, machine or StepMachine(), is_unwanted=is_unwanted)
             case RecordMarker():
                 return MarkerWork(command=command)
             case StartTimer():
-                if isinstance(machine, TimerMachine):
-                    return TimerWork(command=command, due_us=machine.due_us, is_started=True)
-                return TimerWork(command=command, due_us=now_us + command.duration_us, is_started=False)
+                is_started = isinstance(machine, TimerMachine)
+                due_us = machine.due_us if isinstance(machine, TimerMachine) else now_us + command.duration_us
+                if is_unwanted:
+                    del self._open[step_id]
+                return TimerWork(command=command, due_us=due_us, is_started=is_started, is_unwanted=is_unwanted)
+            case RequestApproval():
+                return ApprovalWork(command=command) if machine is None else None
+            case StartChild():
+                return ChildWork(
+                    command=command,
+                    request_id=child_request_id(self._run_id, step_id),
+                    is_started=machine is not None,
+                    is_unwanted=is_unwanted,
+                )
+            case CompleteUpdate():
+                return UpdateWork(command=command)
+            case AwaitSignal() | None:
+                return None
 
-    def _step_work(self, command: RunStep, machine: StepMachine) -> StepWork:
+    def _step_work(self, command: RunStep, machine: StepMachine, *, is_unwanted: bool) -> StepWork | StopWork:
         is_again = machine.state in {"running", "waiting"}
         scope_id = self._workflow_id if command.key_scope == "workflow" and self._workflow_id else self._run_id
-        return StepWork(
+        total_ms = command.total_timeout_ms
+        # A step that backs off and is not wanted any more fails as the attempt that it was.
+        is_next = not is_again and not (is_unwanted and machine.state == "backing_off")
+        work = StepWork(
             command=command,
-            attempt=machine.attempt if is_again else machine.attempt + 1,
+            attempt=machine.attempt + 1 if is_next else machine.attempt,
             key_attempt=machine.key_attempt,
             key_frozen=machine.is_frozen or is_again,
             key=idempotency_key(scope_id, command.step_id, machine.key_attempt),
             not_before_us=machine.not_before_us if machine.state == "backing_off" else None,
+            deadline_us=None if total_ms is None or not machine.begun_us else machine.begun_us + total_ms * 1000,
         )
-
-
-def _recorded(event: AppliedEvent, facts: Mapping[str, Any]) -> _Recorded:
-    return _Recorded(
-        seq=event.seq,
-        kind=event.kind,
-        step_id=event.step_id,
-        name=str(facts.get("name", "")),
-        step_type=str(facts.get("type", "")),
-        source=str(facts.get("source", "")),
-    )
-
-
-def _outcome(event: AppliedEvent, content: Unpacked) -> Outcome:
-    if event.kind == kinds.STEP_FAILED:
-        facts = {**content.facts, "stepId": event.step_id}
-        return Outcome(step_id=event.step_id, data=None, error=RunErrorFacts.from_facts(facts))
-    if event.kind != kinds.TIMER_FIRED and content.content is None:
-        raise refused(event, "holds no data")
-    return Outcome(step_id=event.step_id, data=content.data, error=None, blob=content.blob)
-
-
-def _differs(recorded: _Recorded, command: _Lasting) -> bool:
-    """Whether the command is another one than the recorded; what an old event does not say is not compared."""
-    if recorded.step_id != command.step_id or recorded.kind != _BEGUN_BY[type(command)][0]:
-        return True
-    if isinstance(command, StartTimer):
-        return False
-    if recorded.name not in {"", command.name}:
-        return True
-    return isinstance(command, RunStep) and recorded.step_type not in {"", command.type}
-
-
-def _describe_command(command: _Lasting) -> str:
-    name = "" if isinstance(command, StartTimer) else command.name
-    step_type = command.type if isinstance(command, RunStep) else ""
-    return _describe(_BEGUN_BY[type(command)][1], command.step_id, name, step_type)
-
-
-def _describe_end(command: Succeed | Fail) -> str:
-    return "the end of the run with " + ("a result" if isinstance(command, Succeed) else "an error")
-
-
-def _nondeterminism(recorded: _Recorded, command: _Lasting) -> NonDeterminism:
-    return NonDeterminism(
-        seq=recorded.seq,
-        recorded=recorded.describe(),
-        asked=_describe_command(command),
-        recorded_source=recorded.source,
-        asked_source=command.source,
-    )
+        return StopWork(step=work, is_started=machine.attempt > 0) if is_unwanted else work

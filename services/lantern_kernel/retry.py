@@ -18,7 +18,13 @@ Outcome = Literal["not_executed", "unknown"]
 CLASSES = frozenset({"any", "timeout", "llm", "connector", "tool"})
 """What `RetryPolicy.retryable_classes` may list."""
 
-CLASS_OF_STEP_TYPE: Mapping[str, str] = {"function": "tool", "http": "connector"}
+CLASS_OF_STEP_TYPE: Mapping[str, str] = {
+    "function": "tool",
+    "tool": "tool",
+    "http": "connector",
+    "connector": "connector",
+    "llm": "llm",
+}
 """The class that a step has by its type; a policy may list it instead of the class of the error."""
 
 

@@ -13,8 +13,9 @@ from lantern.program.host import RunInfo, WorkflowHost
 from lantern.registry import define
 from lantern_kernel import kinds, payloads
 from lantern_kernel.commands import RunStep
+from lantern_kernel.event import AppliedEvent
 from lantern_kernel.keys import idempotency_key
-from lantern_kernel.replay import AppliedEvent, Replay
+from lantern_kernel.replay import Replay
 
 RUN_ID = "0190b5f0-0000-7000-8000-000000000001"
 STEPS = 25_000

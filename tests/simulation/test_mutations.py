@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from lantern_executor.adapters import steps
-from lantern_executor.application.course import Course
 from lantern_journal.application.committer import GroupCommitter
 from lantern_journal.application.sessions import LocalSession, Sessions
 from lantern_journal.domain import appends
 from lantern_journal.domain.appends import Append, Head, Verdict
 from lantern_journal.ports import Disconnected
 from lantern_kernel import kinds, reasons
+from lantern_kernel.course.course import Course
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event
 from lantern_kernel.retry import Failure

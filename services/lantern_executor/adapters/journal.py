@@ -20,13 +20,14 @@ from lantern.client import blobs
 from lantern_executor import wire
 from lantern_executor.adapters.addresses import JournalAddresses
 from lantern_executor.adapters.session import REPEATABLE, Session
-from lantern_executor.domain.run import CreatedRun, HandBack, InboxEntry, OpenedRun, StartRequest
+from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun, StartRequest
 from lantern_executor.domain.step import SideEffect, StepContext
 from lantern_executor.domain.tail import Append
 from lantern_kernel import reasons
 from lantern_kernel.blobs import BlobRef, Content
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event
+from lantern_kernel.inbox import InboxEntry
 from lantern_serving import status
 
 T = TypeVar("T")

@@ -9,12 +9,14 @@ from lantern.program.calls import StepCall as HostedCall
 from lantern.program.host import RunInfo, WorkflowHost
 from lantern.registry import Definition
 from lantern_executor.domain.run import Offer, Run
-from lantern_executor.domain.step import Completed, StepCall, StepContext
+from lantern_executor.domain.step import StepCall, StepContext
 from lantern_kernel import reasons
 from lantern_kernel.commands import Command
 from lantern_kernel.errors import LanternError
-from lantern_kernel.replay import Outcome
+from lantern_kernel.outcomes import Happening
+from lantern_kernel.program import ReplayView
 from lantern_kernel.retry import Failure
+from lantern_kernel.step_ends import Completed
 
 
 class StepRunner(Protocol):
@@ -37,11 +39,20 @@ class HostedProgram:
         self._runner = runner
         self.digest = definition.digest
 
+    @property
+    def has_compensation(self) -> bool:
+        """See Program."""
+        return self._host.has_compensation
+
     def advance(self) -> Sequence[Command]:
         """See Program."""
         return self._host.advance()
 
-    def resolve(self, outcome: Outcome) -> None:
+    def begin(self, view: ReplayView) -> None:
+        """See Program."""
+        self._host.begin(view)
+
+    def resolve(self, outcome: Happening) -> None:
         """See Program."""
         self._host.resolve(outcome)
 

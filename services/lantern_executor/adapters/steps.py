@@ -11,11 +11,12 @@ import aiohttp
 
 from lantern.program.calls import FunctionCall, HttpCall, StepCall, StepInfo
 from lantern.program.failures import failure_of
-from lantern_executor.domain.step import Completed, StepContext
+from lantern_executor.domain.step import StepContext
 from lantern_kernel import reasons, sinks
 from lantern_kernel.bounds import PAYLOAD_BYTES_MAX
 from lantern_kernel.errors import InvalidField, LanternError
 from lantern_kernel.retry import CLASS_OF_STEP_TYPE, Failure
+from lantern_kernel.step_ends import Completed
 
 THREADS_DEFAULT = 64
 """Functions of the user's that are not async and run at once; more of them wait for a thread."""

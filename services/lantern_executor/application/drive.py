@@ -9,16 +9,17 @@ import asyncio
 import logging
 from dataclasses import replace
 
-from lantern_executor.application.course import Course
 from lantern_executor.application.execution import StepExecution
 from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun, Run
-from lantern_executor.domain.step import StepContext, StepEnd
+from lantern_executor.domain.step import StepContext
 from lantern_executor.domain.tail import Tail, cut
 from lantern_executor.ports import JournalPort, Program, ProgramsPort, Sources
 from lantern_kernel import reasons
+from lantern_kernel.course.course import Course
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event
-from lantern_kernel.replay import StepWork
+from lantern_kernel.step_ends import StepEnd
+from lantern_kernel.work import StepWork
 
 log = logging.getLogger(__name__)
 
@@ -185,6 +186,7 @@ class Drive:
                 continue
             if not self._running and (course.is_paused or not self._draining):
                 course.park_if_idle()
+            await self._stop_unwanted(course)
             if course.ending:
                 await self._stop_steps()  # what is left running when a run ends does not outlive it
             if course.events or course.ending:
@@ -314,9 +316,22 @@ class Drive:
         finally:
             timer.cancel()
 
+    async def _stop_unwanted(self, course: Course) -> None:
+        """Cancels the attempts that the program has stopped waiting for; that they failed is decided already."""
+        stops, course.stops = course.stops, set[str]()
+        if stops:
+            unwanted = [task for task, work in self._running.items() if work.command.step_id in stops]
+            for task in unwanted:
+                del self._running[task]
+            await self._cancel(unwanted)
+
     async def _stop_steps(self) -> None:
         """Cancels what still runs. Its outcome is unknown, as after a crash."""
         running, self._running = list(self._running), {}
+        await self._cancel(running)
+        self._ended.clear()
+
+    async def _cancel(self, running: "list[asyncio.Task[StepEnd]]") -> None:
         for task in running:
             task.cancel()
         if running:
@@ -324,7 +339,6 @@ class Drive:
         for task in running:
             if task.done() and not task.cancelled():
                 task.exception()  # looked at, so that nobody complains of an error that was never retrieved
-        self._ended.clear()
 
     def _now_us(self) -> int:
         """The journal's time, never ahead of it."""

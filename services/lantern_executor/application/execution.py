@@ -5,24 +5,16 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 
-from lantern_executor.domain import failures
-from lantern_executor.domain.step import (
-    CLAIM_NONCE_BYTES,
-    Completed,
-    SideEffect,
-    StepCall,
-    StepContext,
-    StepEnd,
-    Undecided,
-)
+from lantern_executor.domain.step import CLAIM_NONCE_BYTES, SideEffect, StepCall, StepContext
 from lantern_executor.ports import JournalPort, Sources
-from lantern_kernel import reasons
+from lantern_kernel import failures, reasons
 from lantern_kernel.blobs import Content
 from lantern_kernel.bounds import PAYLOAD_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX
 from lantern_kernel.errors import LanternError
-from lantern_kernel.replay import StepWork
 from lantern_kernel.retry import Failure
+from lantern_kernel.step_ends import Completed, StepEnd, Undecided
 from lantern_kernel.texts import printable
+from lantern_kernel.work import StepWork
 
 log = logging.getLogger(__name__)
 

@@ -5,6 +5,7 @@ from enum import Enum
 
 from lantern_kernel.blobs import BlobRef
 from lantern_kernel.event import Event
+from lantern_kernel.inbox import InboxEntry
 from lantern_kernel.payloads import RunErrorFacts
 
 
@@ -109,22 +110,6 @@ class CreatedRun:
     epoch: int
     # The run's events so far, where a lease was granted.
     events: tuple[Event, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InboxEntry:
-    """Something that others have to say to a run."""
-
-    # Dense within the run, from 1.
-    number: int
-    # signal, cancel, pause, resume, decision or delegation.
-    kind: str
-    # For a signal: its name. For a decision or delegation: the approval's id.
-    name: str
-    # JSON; may be empty.
-    payload: bytes
-    # The blob that holds the payload, `payload` being empty then.
-    payload_blob: BlobRef | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

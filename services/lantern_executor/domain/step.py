@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lantern_kernel.blobs import BlobRef
 from lantern_kernel.retry import Failure
+from lantern_kernel.step_ends import Completed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,27 +29,6 @@ class StepContext:
     epoch: int
     # The tenant of the run; empty is `default`.
     tenant_id: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Completed:
-    """The step has a result."""
-
-    # JSON, exactly as it is recorded; empty where only the blob is known.
-    output: bytes
-    # The blob that holds it, where it is too large for an event.
-    blob: BlobRef | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Undecided:
-    """Whether an earlier delivery arrived is not known, and its author wants to be asked (`claim="ask"`)."""
-
-    # The key of the claim in question.
-    key: str
-
-
-StepEnd = Completed | Failure | Undecided
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

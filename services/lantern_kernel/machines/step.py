@@ -18,6 +18,8 @@ TRANSITIONS: Final[Mapping[tuple[State, str], State]] = {
     ("running", kinds.STEP_COMPLETED): "completed",
     ("running", kinds.STEP_FAILED): "failed",
     ("backing_off", kinds.STEP_STARTED): "running",
+    # The program has stopped waiting for it.
+    ("backing_off", kinds.STEP_FAILED): "failed",
     # Somebody has decided, or the run was driven anew.
     ("waiting", kinds.STEP_STARTED): "running",
     ("waiting", kinds.STEP_WAITING): "waiting",
@@ -35,9 +37,10 @@ class StepMachine:
         key_attempt: The key attempt of the last attempt begun or, while backing off, of the next one.
         is_frozen: Whether the key can no longer change: a request under it ended unknown.
         not_before_us: While backing off, when the next attempt is due.
+        begun_us: When the first attempt was begun; 0 before.
     """
 
-    __slots__ = ("_epoch", "attempt", "is_frozen", "key_attempt", "not_before_us", "state")
+    __slots__ = ("_epoch", "attempt", "begun_us", "is_frozen", "key_attempt", "not_before_us", "state")
 
     def __init__(self) -> None:
         self.state: State = "new"
@@ -45,6 +48,7 @@ class StepMachine:
         self.key_attempt = 1
         self.is_frozen = False
         self.not_before_us = 0
+        self.begun_us = 0
         self._epoch = 0
 
     @property
@@ -76,6 +80,7 @@ class StepMachine:
         if self.state == "running" and event.epoch <= self._epoch:
             raise refused(event, f"begins attempt {attempt} a second time under the same lease")
         self.attempt, self._epoch = attempt, event.epoch
+        self.begun_us = self.begun_us or event.time_us
         self.is_frozen = self.is_frozen or is_again
 
     def _retry(self, event: AppliedEvent, facts: Mapping[str, Any]) -> None:

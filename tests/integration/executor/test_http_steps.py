@@ -13,10 +13,11 @@ from aiohttp import web
 
 from lantern.program.calls import HttpCall
 from lantern_executor.adapters.steps import LocalStepRunner, http_session
-from lantern_executor.domain.step import Completed, StepContext
+from lantern_executor.domain.step import StepContext
 from lantern_kernel import reasons
 from lantern_kernel.bounds import PAYLOAD_BYTES_MAX
 from lantern_kernel.retry import Failure
+from lantern_kernel.step_ends import Completed
 
 CONTEXT = StepContext(run_id="run", workflow_id="", step_id="charge", attempt=1, key_attempt=1, key="k" * 64, epoch=3)
 

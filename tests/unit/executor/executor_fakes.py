@@ -15,13 +15,14 @@ import lantern
 from lantern import registry
 from lantern_executor.adapters.programs import WorkflowPrograms
 from lantern_executor.adapters.steps import LocalStepRunner
-from lantern_executor.domain.run import CreatedRun, HandBack, InboxEntry, OpenedRun, Run, StartRequest
+from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun, Run, StartRequest
 from lantern_executor.domain.step import SideEffect, StepContext
 from lantern_executor.domain.tail import Append
 from lantern_kernel import chain, kinds, payloads, reasons
 from lantern_kernel.blobs import BlobRef, Content
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event, NewEvent
+from lantern_kernel.inbox import InboxEntry
 from lantern_kernel.payloads import ParkFacts, RunErrorFacts
 
 T = TypeVar("T")

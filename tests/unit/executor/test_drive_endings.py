@@ -14,11 +14,11 @@ from executor_fakes import FakeJournal, JournalWorld, Outside, Row, SimulatedSou
 from executor_fakes import kinds_of as kinds_in
 
 import lantern
-from lantern_executor.application import course
 from lantern_executor.application.drive import Drive
 from lantern_executor.domain.run import HandBack
 from lantern_executor.domain.tail import Append
 from lantern_kernel import kinds, payloads, reasons
+from lantern_kernel.course import course
 from lantern_kernel.errors import LanternError
 from lantern_kernel.payloads import ParkFacts
 

@@ -12,12 +12,13 @@ import pytest
 from executor_fakes import FakeJournal, JournalWorld, SimulatedSources, request, simulate
 
 from lantern_executor.application.execution import StepExecution
-from lantern_executor.domain.step import Completed, SideEffect, StepCall, StepContext
+from lantern_executor.domain.step import SideEffect, StepCall, StepContext
 from lantern_kernel import reasons
 from lantern_kernel.commands import RunStep
 from lantern_kernel.errors import LanternError
-from lantern_kernel.replay import StepWork
 from lantern_kernel.retry import Failure, RetryPolicy
+from lantern_kernel.step_ends import Completed
+from lantern_kernel.work import StepWork
 
 
 class Attempt:

@@ -12,9 +12,10 @@ import pytest
 import lantern
 from lantern.program.calls import FunctionCall
 from lantern_executor.adapters.steps import LocalStepRunner
-from lantern_executor.domain.step import Completed, StepContext
+from lantern_executor.domain.step import StepContext
 from lantern_kernel import reasons
 from lantern_kernel.retry import Failure
+from lantern_kernel.step_ends import Completed
 
 CONTEXT = StepContext(run_id="run", workflow_id="wf", step_id="a", attempt=2, key_attempt=1, key="k", epoch=3)
 

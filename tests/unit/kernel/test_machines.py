@@ -11,7 +11,7 @@ import pytest
 from lantern_kernel import kinds, payloads, reasons
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import AppliedEvent
-from lantern_kernel.machines import marker, step, timer
+from lantern_kernel.machines import approval, child, marker, step, timer, update
 
 KINDS = sorted(
     {
@@ -23,6 +23,12 @@ KINDS = sorted(
         kinds.MARKER_RECORDED,
         kinds.TIMER_STARTED,
         kinds.TIMER_FIRED,
+        kinds.APPROVAL_REQUESTED,
+        kinds.APPROVAL_DELEGATED,
+        kinds.APPROVAL_DECIDED,
+        kinds.CHILD_STARTED,
+        kinds.CHILD_COMPLETED,
+        kinds.UPDATE_COMPLETED,
     }
 )
 FACTS: dict[str, Any] = {"keyAttempt": 1, "delayMs": 250, "outcome": "unknown", "dueUs": 77}
@@ -43,11 +49,25 @@ PATHS: dict[Any, dict[str, list[str]]] = {
         "fired": [kinds.TIMER_STARTED, kinds.TIMER_FIRED],
     },
     marker.MarkerMachine: {"new": [], "recorded": [kinds.MARKER_RECORDED]},
+    approval.ApprovalMachine: {
+        "new": [],
+        "requested": [kinds.APPROVAL_REQUESTED],
+        "decided": [kinds.APPROVAL_REQUESTED, kinds.APPROVAL_DECIDED],
+    },
+    child.ChildMachine: {
+        "new": [],
+        "started": [kinds.CHILD_STARTED],
+        "ended": [kinds.CHILD_STARTED, kinds.CHILD_COMPLETED],
+    },
+    update.UpdateMachine: {"new": [], "completed": [kinds.UPDATE_COMPLETED]},
 }
 TABLES: dict[Any, Any] = {
     step.StepMachine: step.TRANSITIONS,
     timer.TimerMachine: timer.TRANSITIONS,
     marker.MarkerMachine: marker.TRANSITIONS,
+    approval.ApprovalMachine: approval.TRANSITIONS,
+    child.ChildMachine: child.TRANSITIONS,
+    update.UpdateMachine: update.TRANSITIONS,
 }
 
 
@@ -83,7 +103,7 @@ def test_every_row_is_taken_and_nothing_else_is_let_through(machine_type: Any) -
             assert machine.state == state
             before = fields_of(machine)
             after = TABLES[machine_type].get((state, kind))
-            attempt = 2 if state == "backing_off" else 1
+            attempt = 2 if (state, kind) == ("backing_off", kinds.STEP_STARTED) else 1
             event = make_event(kind, attempt=attempt, epoch=2)
             if after is None:
                 with pytest.raises(LanternError, match=state.replace("_", "."), check=_is_unreadable):
@@ -92,7 +112,7 @@ def test_every_row_is_taken_and_nothing_else_is_let_through(machine_type: Any) -
             else:
                 machine.apply(event, FACTS)
                 assert machine.state == after
-                assert machine.is_ended == (after in {"completed", "failed", "fired", "recorded"})
+                assert machine.is_ended == (after in {"completed", "failed", "fired", "recorded", "decided", "ended"})
                 taken.add((state, kind))
     assert taken == set(TABLES[machine_type])
 

@@ -6,78 +6,19 @@ Method: histories written out event by event, commands issued by hand.
 from typing import Any
 
 import pytest
+from written import RUN_ID, Written
 
-from lantern_kernel import kinds, payloads, reasons
+from lantern_kernel import kinds, reasons
 from lantern_kernel.commands import Command, Fail, RecordMarker, RunStep, StartTimer, Succeed
 from lantern_kernel.errors import LanternError
+from lantern_kernel.event import AppliedEvent
 from lantern_kernel.keys import idempotency_key
+from lantern_kernel.nondeterminism import NonDeterminism
+from lantern_kernel.outcomes import Notice, Outcome
 from lantern_kernel.payloads import RunErrorFacts
-from lantern_kernel.replay import (
-    AppliedEvent,
-    FinishWork,
-    MarkerWork,
-    NonDeterminism,
-    Outcome,
-    Replay,
-    StepWork,
-    TimerWork,
-)
+from lantern_kernel.replay import Replay
 from lantern_kernel.retry import RetryPolicy
-
-RUN_ID = "0190b5f0-0000-7000-8000-000000000001"
-
-
-class Written:
-    """A replay, and events written to it one after the other."""
-
-    def __init__(self, workflow_id: str = "") -> None:
-        self.replay = Replay(run_id=RUN_ID, workflow_id=workflow_id)
-        self.write(kinds.RUN_STARTED)
-
-    def write(
-        self, kind: str, step_id: str = "", attempt: int = 0, *, epoch: int = 1, data: bytes | None = None, **facts: Any
-    ) -> int:
-        seq = self.replay.last_seq + 1
-        self.replay.apply(
-            AppliedEvent(
-                seq=seq,
-                kind=kind,
-                step_id=step_id,
-                attempt=attempt,
-                epoch=epoch,
-                time_us=seq * 1_000_000,
-                payload=payloads.pack(facts, data),
-            )
-        )
-        return seq
-
-    def start(self, step_id: str, attempt: int = 1, *, epoch: int = 1, key: int = 1, **facts: Any) -> int:
-        all_facts: dict[str, Any] = {
-            "name": step_id,
-            "type": "function",
-            "source": "old.py:1",
-            "keyAttempt": key,
-            **facts,
-        }
-        return self.write(kinds.STEP_STARTED, step_id, attempt, epoch=epoch, **all_facts)
-
-    def complete(self, step_id: str, data: bytes = b"1", attempt: int = 1) -> int:
-        return self.write(kinds.STEP_COMPLETED, step_id, attempt, data=data)
-
-    def retrying(self, step_id: str, attempt: int, *, key: int, outcome: str, delay_ms: int = 500) -> int:
-        return self.write(
-            kinds.STEP_RETRYING, step_id, attempt, of=9, delayMs=delay_ms, keyAttempt=key, outcome=outcome
-        )
-
-    def work(self) -> list[Any]:
-        self.replay.finish_history()
-        return list(self.replay.take_work(1_000))
-
-    def outcomes(self) -> list[Outcome]:
-        found: list[Outcome] = []
-        while (outcome := self.replay.next_outcome()) is not None:
-            found.append(outcome)
-        return found
+from lantern_kernel.work import FinishWork, MarkerWork, StepWork, TimerWork
 
 
 def step(step_id: str, **named: Any) -> RunStep:
@@ -357,13 +298,15 @@ def test_the_inbox_and_the_cancel_are_noted_and_answer_nothing() -> None:
     assert (run.replay.last_inbox_number, run.replay.is_cancel_requested) == (1, False)
     run.write(kinds.CANCEL_REQUESTED, number=2)
     assert (run.replay.last_inbox_number, run.replay.is_cancel_requested) == (2, True)
-    assert run.outcomes() == []
+    run.write(kinds.CANCEL_REQUESTED, number=3)
+    assert run.happenings() == [Notice(kind="cancel")], "it is told once"
+    assert run.replay.untaken_signals == [2], "and a signal only to who asks"
 
 
 def test_events_that_no_version_knows_or_that_cannot_follow_are_refused_without_a_trace() -> None:
     run = Written()
     bad: list[tuple[str, str, int, dict[str, Any]]] = [
-        ("child_started", "a", 0, {}),
+        ("unheard_of", "a", 0, {}),
         (kinds.STEP_COMPLETED, "a", 1, {"data": b"1"}),
         (kinds.TIMER_FIRED, "a", 0, {}),
         (kinds.STEP_STARTED, "a", 2, {"keyAttempt": 1}),

@@ -6,8 +6,8 @@ from typing import Any
 from lantern.program.host import RunInfo, WorkflowHost
 from lantern.registry import define
 from lantern_kernel.commands import Command, Fail, RecordMarker, RunStep, StartTimer, Succeed
+from lantern_kernel.outcomes import Outcome
 from lantern_kernel.payloads import RunErrorFacts
-from lantern_kernel.replay import Outcome
 
 INFO = RunInfo(run_id="0190b5f0-0000-7000-8000-000000000001", workflow_id="order-1042")
 

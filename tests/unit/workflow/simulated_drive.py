@@ -12,8 +12,10 @@ from lantern.program.host import RunInfo, WorkflowHost
 from lantern.registry import Definition
 from lantern_kernel import json_bytes, kinds, payloads
 from lantern_kernel.commands import Fail, Succeed
-from lantern_kernel.replay import AppliedEvent, FinishWork, MarkerWork, Replay, StepWork, TimerWork
+from lantern_kernel.event import AppliedEvent
+from lantern_kernel.replay import Replay
 from lantern_kernel.retry import Failure, RetryLater, decide
+from lantern_kernel.work import FinishWork, MarkerWork, StepWork, TimerWork
 
 RUN_ID = "0190b5f0-0000-7000-8000-000000000001"
 
@@ -120,6 +122,7 @@ class Drive:
                     if isinstance(command, Succeed):
                         self.append(kinds.RUN_SUCCEEDED, data=command.result)
                     else:
+                        assert isinstance(command, Fail), "nobody cancels"
                         self.append(kinds.RUN_FAILED, **command.error.to_facts())
                     return command
                 case MarkerWork():
@@ -137,6 +140,8 @@ class Drive:
                     if work.not_before_us is None:
                         self.start(work)
                     self.ready[work.command.step_id, work.attempt] = work
+                case _:
+                    raise AssertionError(f"no program here asks for {work}")
         if has_marker:
             self.pump()
             return self.begin_work()

@@ -24,8 +24,8 @@ import lantern
 from lantern.registry import Definition, define
 from lantern_kernel import kinds
 from lantern_kernel.commands import Fail, Succeed
+from lantern_kernel.event import AppliedEvent
 from lantern_kernel.payloads import unpack
-from lantern_kernel.replay import AppliedEvent
 from lantern_kernel.retry import RetryPolicy
 
 Node = tuple[Any, ...]

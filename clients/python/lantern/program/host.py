@@ -14,10 +14,11 @@ from lantern.program.failures import NotReplayable, StepError, describe, is_ours
 from lantern.program.loop import WorkflowLoop
 from lantern.registry import Definition
 from lantern_kernel import json_bytes, reasons
-from lantern_kernel.commands import Command, Fail, RecordMarker, RunStep, StartTimer, Succeed
+from lantern_kernel.commands import Cancelled, Command, End, Fail, RecordMarker, RunStep, StartTimer, Succeed
 from lantern_kernel.errors import InvalidField, LanternError
+from lantern_kernel.outcomes import Happening, Outcome
 from lantern_kernel.payloads import RunErrorFacts
-from lantern_kernel.replay import Outcome
+from lantern_kernel.program import ReplayView
 from lantern_kernel.texts import printable
 
 _ASYNCIO = str(Path(asyncio.__file__).parent)
@@ -53,7 +54,8 @@ class WorkflowHost:
         self._names: Counter[str] = Counter()
         self._files: dict[str, str] = {}
         self._commands: list[Command] = []
-        self._outcomes: deque[Outcome] = deque()
+        self._outcomes: deque[Happening] = deque()
+        self._is_cancelled = False
         self._waiting: dict[str, asyncio.Future[Any]] = {}
         self._calls: dict[str, Callable[[], StepCall]] = {}
         self._markers: dict[str, Callable[[], Any]] = {}
@@ -64,6 +66,15 @@ class WorkflowHost:
     def is_ended(self) -> bool:
         """Whether the workflow function has returned or raised."""
         return self._is_ended
+
+    @property
+    def has_compensation(self) -> bool:
+        """Whether the code has something to do when it is cancelled as it stands."""
+        return False
+
+    def begin(self, view: ReplayView) -> None:
+        """Shows it the replay core, once, before anything else."""
+        self._view = view
 
     def advance(self) -> list[Command]:
         """Takes in the outcomes given since, one after the other, and runs the code until it waits after each.
@@ -78,13 +89,19 @@ class WorkflowHost:
             self._run(self._main)
         # One at a time, so that the order of what follows never depends on how many completions came together.
         while self._outcomes and not self._is_ended:
-            self._take_in(self._outcomes.popleft())
+            happening = self._outcomes.popleft()
+            if isinstance(happening, Outcome):
+                self._take_in(happening)
+            elif happening.kind == "cancel":
+                self._is_cancelled = True
+                with self._loop.running():
+                    self._main.cancel()
             self._run(self._main)
         commands, self._commands = self._commands, []
         return commands
 
-    def resolve(self, outcome: Outcome) -> None:
-        """Hands over the next completion, in journal order; the code sees it in the next `advance`."""
+    def resolve(self, outcome: Happening) -> None:
+        """Hands over what happened next, in journal order; the code sees it in the next `advance`."""
         self._outcomes.append(outcome)
 
     def marker_value(self, step_id: str) -> bytes:
@@ -196,11 +213,13 @@ class WorkflowHost:
         if main.done():
             self._end(self._end_of(main))
 
-    def _end(self, command: Succeed | Fail) -> None:
+    def _end(self, command: End) -> None:
         self._is_ended = True
         self._commands.append(command)
 
-    def _end_of(self, main: asyncio.Future[Any]) -> Succeed | Fail:
+    def _end_of(self, main: asyncio.Future[Any]) -> End:
+        if main.cancelled() and self._is_cancelled:
+            return Cancelled(error=RunErrorFacts(code=reasons.CANCEL_REQUESTED, message="cancelled on request"))
         if main.cancelled():
             return Fail(error=RunErrorFacts(code=reasons.WORKFLOW_ERROR, message="the workflow cancelled itself"))
         error = main.exception()

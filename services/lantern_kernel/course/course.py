@@ -7,48 +7,38 @@ to the replay core, so the events of one advance are one append, and live and re
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
-from typing import Any
 
-from lantern_executor.domain import failures
-from lantern_executor.domain.run import InboxEntry
-from lantern_executor.domain.step import Completed, StepEnd, Undecided
-from lantern_executor.ports import Program, Sources
-from lantern_kernel import kinds, payloads, reasons, retry
+from lantern_kernel import failures, kinds, payloads, reasons, retry
 from lantern_kernel.blobs import BlobRef, Content
 from lantern_kernel.bounds import EVENTS_PER_RUN_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_INLINE_BYTES_MAX
 from lantern_kernel.chain import SALT_BYTES
-from lantern_kernel.commands import Fail, Succeed
+from lantern_kernel.commands import Cancelled, ContinueAsNew, End, Fail, RecordMarker, Succeed
+from lantern_kernel.course import parking, records
+from lantern_kernel.course.taking_in import taken_in
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import AppliedEvent, Event, NewEvent
-from lantern_kernel.payloads import DecisionFacts, ParkFacts, RunErrorFacts
-from lantern_kernel.replay import (
+from lantern_kernel.inbox import InboxEntry
+from lantern_kernel.nondeterminism import NonDeterminism
+from lantern_kernel.outcomes import Happening
+from lantern_kernel.payloads import ParkFacts, RunErrorFacts
+from lantern_kernel.program import Chance, Program
+from lantern_kernel.replay import Replay
+from lantern_kernel.retry import CLASS_OF_STEP_TYPE, Failure, GiveUp
+from lantern_kernel.step_ends import Completed, StepEnd, Undecided
+from lantern_kernel.texts import printable
+from lantern_kernel.work import (
+    ApprovalWork,
+    ChildWork,
     FinishWork,
     MarkerWork,
-    NonDeterminism,
-    Outcome,
-    Replay,
     StepWork,
+    StopWork,
     TimerWork,
+    UpdateWork,
     Work,
 )
-from lantern_kernel.retry import CLASS_OF_STEP_TYPE, Failure, GiveUp
-from lantern_kernel.texts import printable
-
-STAY_US = 10_000_000
-"""A wait up to this stays with the driver; a longer one parks the run (SPEC L8)."""
-
-_TAKEN_IN_AS: Mapping[str, str] = {
-    "signal": kinds.SIGNAL_RECEIVED,
-    "cancel": kinds.CANCEL_REQUESTED,
-    "pause": kinds.PAUSE_REQUESTED,
-    "resume": kinds.RESUME_REQUESTED,
-    "decision": kinds.APPROVAL_DECIDED,
-    "delegation": kinds.APPROVAL_DELEGATED,
-}
-"""The event by which each kind of inbox entry is taken in."""
 
 CANCELLED = RunErrorFacts(code=reasons.CANCEL_REQUESTED, message="cancelled on request")
 
@@ -74,11 +64,17 @@ class Course:
         workflow_id: str,
         epoch: int,
         program: Program,
-        sources: Sources,
+        sources: Chance,
         now_us: Callable[[], int],
+        resets: Sequence[tuple[int, int]] = (),
     ) -> None:
+        """`resets`: those that `reset_found` told of while the history was loaded into a course before this one."""
         self.events: list[NewEvent] = []  # decided, applied, not yet committed
         self.starts: list[StepWork] = []  # begun by `events`: to be dispatched once these are committed
+        self.children: list[ChildWork] = []  # begun by `events`: to be created once these are committed
+        self.stops: set[str] = set()  # steps whose attempts are to be stopped where they run: they have ended
+        self.child_stops: list[ChildWork] = []  # children to be cancelled where they are
+        self.reset_found: tuple[int, int] | None = None  # the history is to be loaded again, with this reset as well
         self.ending: tuple[NewEvent, ...] = ()  # ends the drive: goes behind `events`, not applied
         self.uploads: dict[BlobRef, bytes] = {}  # named by `events` and `ending`: to be kept before these are appended
         self.wanted: BlobRef | None = None  # what the program comes to next: nothing goes on before it is provided
@@ -87,12 +83,16 @@ class Course:
         self._program = program
         self._sources = sources
         self._now_us = now_us
-        self._replay = Replay(run_id=run_id, workflow_id=workflow_id)
+        self._resets = tuple(resets)
+        self._replay = Replay(run_id=run_id, workflow_id=workflow_id, resets=self._resets)
         self._delayed: list[_Delayed] = []
         self._order = itertools.count()
         self._undecided: list[StepWork] = []
+        self._idle_until_us: int | None = None
+        self._finished: End | None = None  # what the run ends with, if nothing comes between
         self._contents: dict[BlobRef, bytes] = {}  # at hand, each until the program has it
-        self._held: Outcome | None = None  # its content is `wanted`
+        self._held: Happening | None = None  # its content is `wanted`
+        program.begin(self._replay)
 
     @property
     def consumed_inbox_number(self) -> int:
@@ -106,12 +106,19 @@ class Course:
 
     @property
     def next_due_us(self) -> int | None:
-        """When the next delayed work is due; None while the run is paused."""
-        return self._delayed[0].due_us if self._delayed and not self.is_paused else None
+        """When delayed work is due or a wait for others has been held long enough; None while the run is paused."""
+        if self.is_paused:
+            return None
+        dues = (self._delayed[0].due_us if self._delayed else None, self._idle_until_us)
+        return min((due_us for due_us in dues if due_us is not None), default=None)
 
     def load(self, history: Iterable[Event]) -> None:
         """Takes in the history, page by page, before anything else."""
         for event in history:
+            if event.kind == kinds.HISTORY_RESET and self.reset_found is None:
+                reset = (int(payloads.unpack(event.payload).facts["toSeq"]), event.seq)
+                if reset not in self._resets:
+                    self.reset_found = reset
             self._replay.apply(
                 AppliedEvent(
                     seq=event.seq,
@@ -129,23 +136,13 @@ class Course:
         for entry in entries:
             if entry.number <= self._replay.last_inbox_number:
                 continue
-            kind = _TAKEN_IN_AS.get(entry.kind)
-            if kind is None:
-                message = f"inbox entry {entry.number} is a {entry.kind}, which this version does not know"
-                raise LanternError(reasons.HISTORY_UNREADABLE, message)
-            if kind == kinds.SIGNAL_RECEIVED:
-                facts = {"number": entry.number, "name": entry.name}
-                said = entry.payload_blob or entry.payload or b"null"
-                self._add(kind, payloads.pack(facts, said))
-            elif kind in (kinds.APPROVAL_DECIDED, kinds.APPROVAL_DELEGATED):
-                unpacked = payloads.unpack(entry.payload)
-                decision = DecisionFacts.from_facts(unpacked.facts)
-                self._add(kind, decision.pack(unpacked.data, entry.number), step_id=decision.step_id)
-            else:
-                self._add(kind, payloads.pack({"number": entry.number}))
+            taken = taken_in(entry)
+            self._add(taken.kind, taken.payload, step_id=taken.step_id)
 
     def step_ended(self, work: StepWork, end: StepEnd) -> None:
-        """Records how a dispatched attempt ended."""
+        """Records how a dispatched attempt ended; nothing where the program has stopped waiting for it."""
+        if not self._replay.is_open(work.command.step_id):
+            return
         match end:
             case Completed(output=output, blob=blob):
                 if len(output) > PAYLOAD_BYTES_MAX:
@@ -161,17 +158,25 @@ class Course:
             case _:
                 self._failed(work, end)
 
+    def child_refused(self, work: ChildWork, error: LanternError) -> None:
+        """Records that a child cannot be created."""
+        if self._replay.is_open(work.command.step_id):
+            facts = {"code": error.reason, "message": printable(error.message), "class": "", "final": True}
+            self._add(kinds.STEP_FAILED, payloads.pack(facts), step_id=work.command.step_id)
+
     def pass_time(self) -> None:
         """Fires the timers and begins the attempts that are due."""
         if self.is_paused:
             return
         now_us = self._now_us()
         while self._delayed and self._delayed[0].due_us <= now_us:
-            match heapq.heappop(self._delayed).work:
-                case StepWork() as work:
-                    self._begin(work)
-                case TimerWork(command=command):
-                    self._add(kinds.TIMER_FIRED, payloads.pack({}), step_id=command.step_id)
+            work = heapq.heappop(self._delayed).work
+            if not self._replay.is_wanted(work.command.step_id):
+                continue
+            if isinstance(work, StepWork):
+                self._begin(work)
+            else:
+                self._add(kinds.TIMER_FIRED, payloads.pack({}), step_id=work.command.step_id)
 
     def advance(self, *, beginning: bool = True) -> None:
         """Lets the program run on as far as it can; where not `beginning`, without starting anything new.
@@ -181,8 +186,8 @@ class Course:
         Raises:
             LanternError: HISTORY_UNREADABLE.
         """
-        if self._replay.is_cancel_requested:
-            self.ending = (self._new(kinds.RUN_CANCELLED, payloads.pack(CANCELLED.to_facts())),)
+        if self._finished is not None and not self.ending:
+            self._finish(self._finished)
         if self.ending or self.is_paused:
             return
         try:
@@ -193,26 +198,26 @@ class Course:
         self._bound_events()
 
     def park_if_idle(self) -> None:
-        """Where nothing is in flight: parks the run if what it waits for is far away, or nobody knows when it comes.
-
-        No program compensates anything yet: the journal may end a parked run by itself.
-        """
-        if self.ending or self.starts:
+        """Where nothing is in flight: parks the run if what it waits for is far away, or nobody knows when it comes."""
+        if self.ending or self.starts or self.children:
             return
+        nothing = not self._program.has_compensation
         if self.is_paused:
-            self._park(ParkFacts(waiting_on="paused", nothing_to_compensate=True))
+            self._park(ParkFacts(waiting_on="paused", nothing_to_compensate=nothing))
             return
-        due_us = self.next_due_us
-        if due_us is not None and due_us - self._now_us() <= STAY_US:
+        due_us = self._delayed[0].due_us if self._delayed else None
+        now_us = self._now_us()
+        if due_us is not None and due_us - now_us <= parking.STAY_US:
             return
-        if self._undecided:
-            step_id = self._undecided[0].command.step_id
-            command = f"lantern runs settle {self._run_id}"
-            message = f"whether step {step_id} was delivered is not known: `{command}` with --delivered or --refused"
-            error = RunErrorFacts(code=reasons.STEP_OUTCOME_UNKNOWN, message=message, step_id=step_id)
-            self._park(ParkFacts(waiting_on="operator", due_us=due_us, error=error, nothing_to_compensate=True))
-        elif due_us is not None:
-            self._park(ParkFacts(waiting_on="timer", due_us=due_us, nothing_to_compensate=True))
+        open_commands = self._replay.open_commands
+        if parking.awaited_from_others(open_commands):
+            self._idle_until_us = self._idle_until_us or now_us + parking.LINGER_US
+            if now_us < self._idle_until_us:
+                return
+        undecided = [each.command.step_id for each in self._undecided if self._replay.is_wanted(each.command.step_id)]
+        facts = parking.park_facts(self._run_id, open_commands, undecided, due_us, nothing_to_compensate=nothing)
+        if facts is not None:
+            self._park(facts)
         else:
             message = "the workflow waits for something that nothing can ever bring about"
             self._finish(Fail(error=RunErrorFacts(code=reasons.WORKFLOW_ERROR, message=message)))
@@ -227,9 +232,15 @@ class Course:
         starts, self.starts = self.starts, []
         return starts
 
+    def take_children(self) -> list[ChildWork]:
+        """The children that may be created now, all events being committed; each once."""
+        assert not self.events, "nothing is created before its events are committed"
+        children, self.children = self.children, []
+        return children
+
     def reconsider(self) -> None:
-        """After the inbox turned out to hold more: a run that was about to wait may have no reason to any more."""
-        if self.ending and self.ending[0].kind == kinds.RUN_PARKED:
+        """After the inbox turned out to hold more: what was decided to end the drive is decided anew on top of it."""
+        if self._finished is not None or (self.ending and self.ending[0].kind == kinds.RUN_PARKED):
             self.ending = ()
 
     def _turn(self, beginning: bool) -> bool:
@@ -255,7 +266,7 @@ class Course:
         assert self.wanted is not None, "asked for"
         self._contents[self.wanted], self.wanted = content, None
 
-    def _resolve(self, outcome: Outcome) -> bool:
+    def _resolve(self, outcome: Happening) -> bool:
         """Hands an outcome to the program, or asks for its content where that is a blob that is not at hand."""
         self._held = None
         if outcome.blob is not None:
@@ -276,27 +287,71 @@ class Course:
         return blob
 
     def _do(self, work: Work) -> bool:
+        """Does what can be done at once; True where that may have unblocked the program."""
         match work:
             case MarkerWork():
-                return self._record(work)
-            case TimerWork(command=command):
-                if not work.is_started:
-                    facts = {"dueUs": work.due_us, "source": command.source}
-                    self._add(kinds.TIMER_STARTED, payloads.pack(facts), step_id=command.step_id)
-                self._delay(work.due_us, work)
+                return self._record(work.command)
+            case TimerWork():
+                self._start_timer(work)
             case StepWork(not_before_us=int() as not_before_us) if not_before_us > self._now_us():
                 self._delay(not_before_us, work)
             case StepWork():
                 self._begin(work)
+            case StopWork():
+                self._stop(work)
+                return True
+            case ApprovalWork():
+                self._request(work)
+            case ChildWork():
+                self._start_child(work)
+                return work.is_unwanted
+            case UpdateWork(command=command):
+                data = None if command.result is None else self._content(command.result)
+                self._add(kinds.UPDATE_COMPLETED, records.update_completed(command, data), step_id=command.step_id)
             case FinishWork():
                 self._finish(work.command)
         return False
 
-    def _record(self, work: MarkerWork) -> bool:
-        """Evaluates a marker; one that cannot be evaluated or recorded fails the run."""
+    def _start_timer(self, work: TimerWork) -> None:
+        if not work.is_started:
+            facts = {"dueUs": work.due_us, "source": work.command.source}
+            self._add(kinds.TIMER_STARTED, payloads.pack(facts), step_id=work.command.step_id)
+        if not work.is_unwanted:
+            self._delay(work.due_us, work)
+
+    def _stop(self, work: StopWork) -> None:
+        step = work.step
+        if not work.is_started:
+            self._add(kinds.STEP_STARTED, records.step_started(step, self._program.digest), step)
+        self.stops.add(step.command.step_id)
+        self.starts = [each for each in self.starts if each.command.step_id != step.command.step_id]
+        message = "the program stopped waiting for it"
+        self._fail_step(step, reasons.STEP_CANCELLED, message, "", None)
+
+    def _request(self, work: ApprovalWork) -> None:
         command = work.command
+        data = None if command.data is None else self._content(command.data)
+        requested = records.approval_requested(command, self._now_us(), data)
+        self._add(kinds.APPROVAL_REQUESTED, requested, step_id=command.step_id)
+        self._add(kinds.STEP_WAITING, payloads.pack({"on": "approval"}), step_id=command.step_id)
+
+    def _start_child(self, work: ChildWork) -> None:
+        command = work.command
+        if not work.is_started:
+            self._add(kinds.CHILD_STARTED, records.child_started(work), step_id=command.step_id)
+        if not work.is_unwanted:
+            if self._replay.is_open(command.step_id):  # its end may have been told before a reset
+                self.children.append(work)
+        elif not work.is_started:
+            self.child_refused(work, LanternError(reasons.STEP_CANCELLED, "the program stopped waiting for it"))
+        elif not command.abandon:
+            self.children = [each for each in self.children if each.command.step_id != command.step_id]
+            self.child_stops.append(work)
+
+    def _record(self, command: RecordMarker) -> bool:
+        """Evaluates a marker; one that cannot be evaluated or recorded fails the run."""
         try:
-            value = self._program.marker_value(command.step_id)
+            value = command.value if command.value is not None else self._program.marker_value(command.step_id)
         except LanternError as error:
             self._finish(Fail.of(error, command.step_id))
             return False
@@ -308,18 +363,10 @@ class Course:
         return True
 
     def _begin(self, work: StepWork) -> None:
-        command = work.command
-        facts = {
-            "name": command.name,
-            "type": command.type,
-            "of": command.retry.max_attempts,
-            "keyAttempt": work.key_attempt,
-            "key": work.key,
-            "inputHash": sha256(command.input).hexdigest(),
-            "source": command.source,
-            "code": self._program.digest,
-        }
-        self._add(kinds.STEP_STARTED, payloads.pack(facts), work)
+        total_ms = work.command.total_timeout_ms
+        if total_ms is not None and work.deadline_us is None:
+            work = replace(work, deadline_us=self._now_us() + total_ms * 1000)
+        self._add(kinds.STEP_STARTED, records.step_started(work, self._program.digest), work)
         self.starts.append(work)
 
     def _failed(self, work: StepWork, failure: Failure) -> None:
@@ -327,33 +374,50 @@ class Course:
         decision = retry.decide(
             command.retry, work.attempt, work.key_attempt, work.key_frozen, failure, self._sources.random01()
         )
-        if isinstance(decision, GiveUp):
+        if isinstance(decision, GiveUp) or self._is_past(work.deadline_us, decision.delay_ms):
             self._fail_step(work, failure.code, failure.message, failure.error_class, failure.details)
             return
-        error = failures.printable_error(RunErrorFacts(code=failure.code, message=failure.message))
-        facts: Mapping[str, Any] = {
-            "of": command.retry.max_attempts,
-            "error": {"code": error.code, "message": error.message},
-            "delayMs": decision.delay_ms,
-            "keyAttempt": decision.key_attempt,
-            "outcome": failure.outcome,
-        }
-        self._add(kinds.STEP_RETRYING, payloads.pack(facts), work)
+        self._add(kinds.STEP_RETRYING, records.step_retrying(work, failure, decision), work)
+
+    def _is_past(self, deadline_us: int | None, delay_ms: int) -> bool:
+        return deadline_us is not None and self._now_us() + delay_ms * 1000 >= deadline_us
 
     def _fail_step(
         self, work: StepWork, code: str, message: str, error_class: str, details: Mapping[str, str] | None
     ) -> None:
         error = failures.printable_error(RunErrorFacts(code=code, message=message, details=details))
-        facts = {**error.to_facts(), "class": error_class or CLASS_OF_STEP_TYPE[work.command.type], "final": True}
+        facts = {
+            **error.to_facts(),
+            "class": error_class or CLASS_OF_STEP_TYPE.get(work.command.type, "tool"),
+            "final": True,
+        }
         self._add(kinds.STEP_FAILED, payloads.pack(facts), work)
 
-    def _finish(self, command: Succeed | Fail) -> None:
-        if isinstance(command, Succeed):
-            if len(command.result) <= PAYLOAD_BYTES_MAX:
-                self._end(self._new(kinds.RUN_SUCCEEDED, payloads.pack({}, self._content(command.result))))
+    def _finish(self, command: End) -> None:
+        self._finished = command
+        is_cancelled = self._replay.is_cancel_requested
+        match command:
+            case Fail(error=error):
+                pass
+            case Cancelled(error=error) if not is_cancelled:
+                pass
+            case _ if is_cancelled:
+                facts = command.error.to_facts() if isinstance(command, Cancelled) else CANCELLED.to_facts()
+                self._end(self._new(kinds.RUN_CANCELLED, payloads.pack(facts)))
                 return
-            command = Fail(error=failures.too_large("the result of the run", len(command.result)))
-        facts = failures.printable_error(command.error).to_facts()
+            case Succeed(result=data) | ContinueAsNew(input=data) if len(data) <= PAYLOAD_BYTES_MAX:
+                facts = {}
+                if isinstance(command, ContinueAsNew):
+                    facts = {"continueAsNew": True, "carry": self._replay.untaken_signals}
+                self._end(self._new(kinds.RUN_SUCCEEDED, payloads.pack(facts, self._content(data))))
+                return
+            case Succeed(result=data):
+                error = failures.too_large("the result of the run", len(data))
+            case ContinueAsNew(input=data):
+                error = failures.too_large("the input of the run that goes on", len(data))
+            case Cancelled(error=error):
+                raise AssertionError("answered above")
+        facts = failures.printable_error(error).to_facts()
         self._end(self._new(kinds.RUN_FAILED, payloads.pack(facts)))
 
     def _park_for_code_fix(self, error: NonDeterminism) -> None:
@@ -389,6 +453,7 @@ class Course:
     def _add(self, kind: str, payload: bytes, work: StepWork | None = None, *, step_id: str = "") -> None:
         """Decides on an event: it is applied at once and goes out with the next append."""
         attempt = 0
+        self._idle_until_us = None
         if work is not None:
             step_id, attempt = work.command.step_id, work.attempt
         self._replay.apply(

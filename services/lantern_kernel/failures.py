@@ -35,14 +35,14 @@ def timed_out(step_type: str, step_id: str, timeout_ms: int) -> Failure:
         code=reasons.STEP_TIMEOUT,
         message=f"step {step_id} did not end within {timeout_ms} ms",
         error_class="timeout",
-        step_class=CLASS_OF_STEP_TYPE[step_type],
+        step_class=CLASS_OF_STEP_TYPE.get(step_type, "tool"),
         outcome="unknown",
     )
 
 
 def refused(step_type: str, code: str, message: str) -> Failure:
     """An earlier delivery under the same key is recorded as refused: it is documented to have done nothing."""
-    step_class = CLASS_OF_STEP_TYPE[step_type]
+    step_class = CLASS_OF_STEP_TYPE.get(step_type, "tool")
     return Failure(code=code, message=message, error_class=step_class, step_class=step_class, outcome="not_executed")
 
 
