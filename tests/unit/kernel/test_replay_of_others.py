@@ -135,7 +135,7 @@ def test_the_end_of_a_child_is_told(state: str) -> None:
     request_id = f"child:{RUN_ID}|part"
     assert run.work() == [ChildWork(command=child(), request_id=request_id, is_started=False)]
     run.write(kinds.CHILD_STARTED, "part", name="part", agent="worker")
-    error = {} if state == "SUCCEEDED" else {"error": {"code": "NO", "message": "no"}}
+    error: dict[str, Any] = {} if state == "SUCCEEDED" else {"error": {"code": "NO", "message": "no"}}
     run.write(kinds.CHILD_COMPLETED, "part", number=1, runId="r", state=state, data=b"7", **error)
     (outcome,) = run.outcomes()
     if state == "SUCCEEDED":
