@@ -15,6 +15,7 @@ import pytest
 from lantern_kernel import kinds, payloads, reasons, retry
 from lantern_kernel.commands import RunStep, Succeed
 from lantern_kernel.errors import LanternError
+from lantern_kernel.outcomes import Outcome
 from lantern_kernel.replay import AppliedEvent, FinishWork, Replay, StepWork
 from lantern_kernel.retry import Failure, GiveUp, Outcome, RetryPolicy
 
@@ -82,7 +83,7 @@ class Charging:
 
     def _ends_well(self) -> bool:
         outcome = self._replay.next_outcome()
-        assert outcome is not None
+        assert isinstance(outcome, Outcome)
         if outcome.error is None:
             self._replay.issue(Succeed(result=b"null"))
             (work,) = self._replay.take_work(0)
