@@ -26,8 +26,8 @@ from random_programs import Node, Outside, RandomProgram, grow
 from lantern_executor.application.drive import Drive
 from lantern_executor.domain.tail import Append
 from lantern_kernel import kinds, payloads
-from lantern_kernel.event import Event, find_chain_fault
-from lantern_kernel.replay import AppliedEvent, Replay
+from lantern_kernel.event import AppliedEvent, Event, find_chain_fault
+from lantern_kernel.replay import Replay
 
 BEGINS = {kinds.STEP_STARTED, kinds.MARKER_RECORDED, kinds.TIMER_STARTED}
 DRIVES_MAX = 60

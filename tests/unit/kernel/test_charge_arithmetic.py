@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from lantern_kernel import kinds, payloads, reasons, retry
+from lantern_kernel import kinds, outcomes, payloads, reasons, retry
 from lantern_kernel.commands import RunStep, Succeed
 from lantern_kernel.errors import LanternError
-from lantern_kernel.outcomes import Outcome
-from lantern_kernel.replay import AppliedEvent, FinishWork, Replay, StepWork
+from lantern_kernel.event import AppliedEvent
+from lantern_kernel.replay import Replay
 from lantern_kernel.retry import Failure, GiveUp, Outcome, RetryPolicy
+from lantern_kernel.work import FinishWork, StepWork
 
 LOST = (0.0, 0.05, 0.2, 0.5, 0.9, 1.0)
 ATTEMPTS = (1, 2, 3, 5, 8)
@@ -83,7 +84,7 @@ class Charging:
 
     def _ends_well(self) -> bool:
         outcome = self._replay.next_outcome()
-        assert isinstance(outcome, Outcome)
+        assert isinstance(outcome, outcomes.Outcome)
         if outcome.error is None:
             self._replay.issue(Succeed(result=b"null"))
             (work,) = self._replay.take_work(0)
