@@ -32,6 +32,11 @@ class StepWork:
     # When all attempts together have taken too long, microseconds of the journal's clock; None for never.
     deadline_us: int | None = None
 
+    @property
+    def is_free(self) -> bool:
+        """Whether it may be dispatched before its step_started is committed, being of no effect (SPEC J7)."""
+        return self.command.effects == "none" and not self.command.claim
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StopWork:

@@ -9,10 +9,11 @@ import asyncio
 import logging
 from dataclasses import replace
 
+from lantern_executor.application.commits import Commits, durability_of
 from lantern_executor.application.execution import StepExecution
 from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun, Run
 from lantern_executor.domain.step import StepContext
-from lantern_executor.domain.tail import Tail, cut
+from lantern_executor.domain.tail import Tail
 from lantern_executor.ports import JournalPort, Program, ProgramsPort, Sources
 from lantern_kernel import reasons
 from lantern_kernel.course.course import Course
@@ -56,6 +57,7 @@ class Drive:
         self._execution = StepExecution(journal, sources, self._be_sure)
         self._running: dict[asyncio.Task[StepEnd], StepWork] = {}
         self._ended: list[asyncio.Task[StepEnd]] = []
+        self._commits: Commits | None = None
         self._wake = asyncio.Event()
         self._inbox_news = False
         self._inbox_announced = False
@@ -135,9 +137,13 @@ class Drive:
             )
             tail = await self._load(course, opened)
             course.take_inbox(opened.inbox)
-            return await self._live(course, tail, program, opened.run)
+            mode = durability_of(opened.events[0])
+            self._commits = Commits(self._journal, course, tail, opened.run.tenant_id, mode, self._wake.set)
+            return await self._live(course, self._commits, program, opened.run)
         finally:
             await self._stop_steps()  # before the program: their functions may still use what it holds
+            if self._commits is not None:
+                await self._commits.stop()
             program.close()
 
     async def _open(self) -> OpenedRun:
@@ -170,7 +176,7 @@ class Drive:
             return run
         return replace(run, input=await self._journal.get_blob(run.tenant_id, run.input_blob))
 
-    async def _live(self, course: Course, tail: Tail, program: Program, run: Run) -> bool:
+    async def _live(self, course: Course, commits: Commits, program: Program, run: Run) -> bool:
         while True:
             self._wake.clear()
             if self._is_in_doubt:
@@ -189,8 +195,10 @@ class Drive:
             await self._stop_unwanted(course)
             if course.ending:
                 await self._stop_steps()  # what is left running when a run ends does not outlive it
-            if course.events or course.ending:
-                if await self._commit(course, tail, run.tenant_id):
+            if commits.may_wait and not self._draining:
+                commits.begin()
+            elif course.events or course.ending:
+                if await commits.now():
                     return False
                 if course.events or course.ending:
                     continue  # refused for the inbox: decide anew
@@ -252,35 +260,8 @@ class Drive:
                 raise LanternError(reasons.INTERNAL, f"step {work.command.step_id} was cancelled by nobody")
             course.step_ended(work, task.result())
 
-    async def _commit(self, course: Course, tail: Tail, tenant_id: str) -> bool:
-        """Appends what was decided; True where that ended the drive.
-
-        Raises:
-            LanternError: The journal refused it.
-        """
-        for blob, content in list(course.uploads.items()):
-            await self._journal.put_blob(tenant_id, content)
-            del course.uploads[blob]
-        for events in cut(tuple(course.events), course.ending):
-            append = tail.append(events, course.consumed_inbox_number)
-            try:
-                await self._journal.append(append)
-            except LanternError as error:
-                if error.reason != reasons.INBOX_AHEAD:
-                    raise
-                # Nothing of this append went in: take in what others said, and decide anew on top of it.
-                entries = await self._journal.list_inbox(self.run_id, course.consumed_inbox_number)
-                if not entries:
-                    raise
-                course.reconsider()
-                course.take_inbox(entries)
-                return False
-            tail.moved_by(append)
-            course.committed(len(events))
-        return bool(course.ending)
-
     def _dispatch(self, course: Course, program: Program, run: Run) -> None:
-        """Begins the steps whose step_started is committed, the lease being certain to be ours.
+        """Begins the steps whose step_started is committed or need not be, the lease being certain to be ours.
 
         Each step makes sure again where it begins: its task runs a little later, and a claim may come before it.
         """

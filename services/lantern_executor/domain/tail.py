@@ -51,7 +51,7 @@ class Tail:
     """The last event of a run, moved on by every append that went in."""
 
     def __init__(self, run_id: str, epoch: int, last: Event) -> None:
-        self._run_id = run_id
+        self.run_id = run_id
         self._epoch = epoch
         self.seq = last.seq
         self._digest = last.digest
@@ -59,7 +59,7 @@ class Tail:
     def append(self, events: Sequence[NewEvent], consumed_inbox_number: int) -> Append:
         """The append that puts `events` on top of the tail."""
         return Append(
-            run_id=self._run_id,
+            run_id=self.run_id,
             epoch=self._epoch,
             first_seq=self.seq + 1,
             previous_digest=self._digest,
@@ -71,7 +71,7 @@ class Tail:
         """Moves on after `append` went in."""
         assert append.first_seq == self.seq + 1, "an append went in on top of the tail"
         self.seq += len(append.events)
-        self._digest = append.events[-1].digest(run_id=self._run_id, seq=self.seq, epoch=self._epoch)
+        self._digest = append.events[-1].digest(run_id=self.run_id, seq=self.seq, epoch=self._epoch)
 
 
 def cut(events: Sequence[NewEvent], ending: Sequence[NewEvent] = ()) -> Iterator[Sequence[NewEvent]]:

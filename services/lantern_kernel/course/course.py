@@ -42,6 +42,9 @@ from lantern_kernel.work import (
 
 CANCELLED = RunErrorFacts(code=reasons.CANCEL_REQUESTED, message="cancelled on request")
 
+_AWAITED_OUTSIDE = frozenset({kinds.APPROVAL_REQUESTED, kinds.CHILD_STARTED, kinds.UPDATE_COMPLETED})
+"""Events that others wait to see, so that they are committed at once in every mode of durability (SPEC J7)."""
+
 
 @dataclass(order=True, slots=True)
 class _Delayed:
@@ -70,6 +73,7 @@ class Course:
     ) -> None:
         """`resets`: those that `reset_found` told of while the history was loaded into a course before this one."""
         self.events: list[NewEvent] = []  # decided, applied, not yet committed
+        self.is_awaited_outside = False  # among `events` is one that others wait to see
         self.starts: list[StepWork] = []  # begun by `events`: to be dispatched once these are committed
         self.children: list[ChildWork] = []  # begun by `events`: to be created once these are committed
         self.stops: set[str] = set()  # steps whose attempts are to be stopped where they run: they have ended
@@ -115,10 +119,11 @@ class Course:
     def load(self, history: Iterable[Event]) -> None:
         """Takes in the history, page by page, before anything else."""
         for event in history:
-            if event.kind == kinds.HISTORY_RESET and self.reset_found is None:
+            if event.kind == kinds.HISTORY_RESET:
                 reset = (int(payloads.unpack(event.payload).facts["toSeq"]), event.seq)
                 if reset not in self._resets:
                     self.reset_found = reset
+                    return  # what follows is read without what lies between
             self._replay.apply(
                 AppliedEvent(
                     seq=event.seq,
@@ -225,11 +230,13 @@ class Course:
     def committed(self, count: int) -> None:
         """The first `count` of `events` are in the journal."""
         del self.events[:count]
+        self.is_awaited_outside &= bool(self.events)
 
     def take_starts(self) -> list[StepWork]:
-        """The attempts that may be dispatched now, all their events being committed; each once."""
-        assert not self.events, "nothing is dispatched before its events are committed"
+        """The attempts that may be dispatched now, their events being committed or they themselves free; each once."""
         starts, self.starts = self.starts, []
+        free = not self.events or all(work.is_free for work in starts)
+        assert free, "nothing of effect is dispatched before its events are committed"
         return starts
 
     def take_children(self) -> list[ChildWork]:
@@ -468,3 +475,4 @@ class Course:
             )
         )
         self.events.append(self._new(kind, payload, step_id, attempt))
+        self.is_awaited_outside |= kind in _AWAITED_OUTSIDE

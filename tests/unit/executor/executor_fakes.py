@@ -103,7 +103,7 @@ class JournalWorld:
     def now_us(self) -> int:
         return EPOCH_US + round(asyncio.get_running_loop().time() * 1e6)
 
-    def create(self, request: StartRequest) -> Row:
+    def create(self, request: StartRequest, durability: str = "") -> Row:
         run_id = f"00000000-0000-7000-8000-{len(self.rows):012x}"
         run = Run(
             run_id=run_id,
@@ -128,7 +128,8 @@ class JournalWorld:
         )
         row = self.rows[run_id] = Row(run=run)
         self.requests[request.request_id] = run_id
-        payload = payloads.pack({"agent": request.agent_name}, request.input_blob or request.input)
+        facts = {"agent": request.agent_name} | ({"durability": durability} if durability else {})
+        payload = payloads.pack(facts, request.input_blob or request.input)
         self._write(row, [_own(kinds.RUN_STARTED, payload)], 0)
         return row
 

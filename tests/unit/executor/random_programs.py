@@ -46,11 +46,17 @@ class Outside:
 
 
 class RandomProgram:
-    """A workflow made of nodes."""
+    """A workflow made of nodes; where `free`, every other step is declared to have no effects."""
 
-    def __init__(self, node: Node, outside: Outside) -> None:
+    def __init__(self, node: Node, outside: Outside, *, free: bool = False) -> None:
+        self.free = free
         self.node, self.outside = node, outside
         self.evaluated = 0
+
+    @staticmethod
+    def is_free(outside: Outside, step_id: str) -> bool:
+        """Whether the step is declared to have no effects, where that is done."""
+        return outside.number("free", step_id) % 2 == 1
 
     async def workflow(self, ctx: lantern.Context, value: int) -> Any:
         """What is driven."""
@@ -61,8 +67,9 @@ class RandomProgram:
         match node:
             case ("step", attempts):
                 retry = lantern.RetryPolicy(max_attempts=attempts, backoff_ms=500, multiplier=3.0)
+                effects = "none" if self.free and self.is_free(self.outside, f"s{path}") else "outside"
                 try:
-                    return await ctx.step(f"s{path}", self.outside.act, retry=retry)
+                    return await ctx.step(f"s{path}", self.outside.act, retry=retry, effects=effects)
                 except lantern.StepError as error:
                     return [error.step_id, error.code]
             case ("effect",):

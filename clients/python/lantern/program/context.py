@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from lantern.program.calls import FunctionCall, HttpCall, HttpResponse, StepCall
 from lantern.program.failures import NotReplayable, StepError
 from lantern_kernel import json_bytes, names
-from lantern_kernel.commands import Claim, KeyScope, RecordMarker, RunStep, StartTimer
+from lantern_kernel.commands import Claim, Effects, KeyScope, RecordMarker, RunStep, StartTimer
 from lantern_kernel.errors import InvalidField
 from lantern_kernel.retry import RetryPolicy
 
@@ -70,6 +70,7 @@ class Context:
         claim: Claim = "",
         sink: str = "",
         key_scope: KeyScope = "run",
+        effects: Effects = "outside",
     ) -> Coroutine[Any, Any, Any]:
         """Runs a function of the outside world once and records its result; to be awaited.
 
@@ -83,6 +84,8 @@ class Context:
             sink: The name of the outside system that the claim is about; by default the step's name.
             key_scope: `workflow` puts the workflow id in place of the run id in the key, so that a later run of the
                 same work repeats the effect under the same key.
+            effects: `none` says that the function changes nothing outside: in the durability modes async and exit it
+                is not held up by a commit, and a crash may have it done again (docs, durability).
 
         Raises:
             StepError: It failed for good, or an argument is nothing that JSON can say.
@@ -94,6 +97,8 @@ class Context:
         if not callable(function):
             raise InvalidField("function", f"a {type(function).__name__} cannot be called")
         options = _options(retry, timeout_s, claim, sink or (name if claim else ""), key_scope)
+        if effects not in {"outside", "none"}:
+            raise InvalidField("effects", f"{effects!r} is none of outside, none")
 
         async def run() -> Any:
             step_id = self._host.name_once(name)
@@ -104,6 +109,7 @@ class Context:
                 type="function",
                 input=raw,
                 source=source,
+                effects=effects,
                 **options,
             )
             recorded = await self._host.ask_step(
