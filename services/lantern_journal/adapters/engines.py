@@ -34,6 +34,14 @@ POSTGRES_CONNECT: dict[str, Any] = {
     "tcp_user_timeout": 15_000,
 }
 
+GROUP_CONNECT: dict[str, Any] = {
+    **POSTGRES_CONNECT,
+    "options": f"{POSTGRES_CONNECT['options']} -c jit=off -c enable_seqscan=off -c enable_hashjoin=off"
+    " -c enable_mergejoin=off",
+    "prepare_threshold": 0,
+}
+"""For statements that touch rows by their keys, planned once: also when the tables were still empty, it is the indexes
+that they are to go by."""
 
 POOLED_CONNECT: dict[str, Any] = {
     **{name: value for name, value in POSTGRES_CONNECT.items() if name != "options"},

@@ -12,8 +12,9 @@ from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from lantern_journal.adapters import migrate as migrations
-from lantern_journal.adapters import postgres_restored, sql_partitions
+from lantern_journal.adapters import postgres_groups, postgres_restored, sql_partitions
 from lantern_journal.adapters.engines import (
+    GROUP_CONNECT,
     POOLED_BEGIN,
     POOLED_CONNECT,
     POSTGRES_CONNECT,
@@ -55,6 +56,7 @@ _GIVE_WAY = frozenset({"40001", "40P01", "55P03"})
 
 _INSERT = POSTGRES_INSERT.encode()
 _CHECKED_INSERT = POSTGRES_CHECKED_INSERT.encode()
+_CHANGING_INSERT = postgres_groups.GROUP_SQL.encode()
 _HEADS = POSTGRES_HEADS.encode()
 _CANCELED = "57014"
 _DISK_FULL = "53100"
@@ -92,7 +94,7 @@ class PostgresStore(SqlStore):
     def __init__(self, url: str, now_sql: str = NOW_SQL, *, check_digests: bool = False, pooled: bool = False) -> None:
         self._now_sql = now_sql
         self._pooled = pooled
-        self._connect: dict[str, Any] = POOLED_CONNECT if pooled else {**POSTGRES_CONNECT, "prepare_threshold": 0}
+        self._connect: dict[str, Any] = POOLED_CONNECT if pooled else GROUP_CONNECT
         # Behind a pooler, when the server was last seen to have started.
         self._server_start = ""
         self.checks_digests = check_digests
@@ -203,9 +205,11 @@ class PostgresStore(SqlStore):
         blobs: Sequence[NamedBlobs] = (),
         tops: Sequence[Top] = (),
     ) -> tuple[str, ...]:
-        """See Store; a group that changes no run's row and names no blob is one autocommit statement."""
-        if changes or blobs:
+        """See Store; a group that names no blob and at most ends drives as usual is one autocommit statement."""
+        if blobs or (changes and (self.checks_digests or self._pooled or not postgres_groups.are_plain(changes))):
             return await super().insert_group(rows, changes, blobs=blobs, tops=tops)
+        if changes:
+            return await self._change_group(rows, changes, tops)
 
         async def write(connection: psycopg.AsyncConnection[Any]) -> None:
             if not self.checks_digests:
@@ -217,6 +221,17 @@ class PostgresStore(SqlStore):
 
         await self._direct(write)
         return ()
+
+    async def _change_group(
+        self, rows: Sequence[Row], changes: Sequence[RunChange], tops: Sequence[Top]
+    ) -> tuple[str, ...]:
+        async def write(connection: psycopg.AsyncConnection[Any]) -> bool:
+            done = await connection.execute(_CHANGING_INSERT, postgres_groups.parameters(rows, changes))
+            return bool(done.rowcount)
+
+        if await self._direct(write):
+            return ()
+        return await super().insert_group(rows, changes, tops=tops)
 
     async def make_partitions(self, ahead: int) -> list[str]:
         """See Store. In steps, each a transaction with short locks; a step that does not get its lock is for later."""

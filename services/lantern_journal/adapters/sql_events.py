@@ -21,11 +21,11 @@ _COLUMNS = (
 )
 """Of each column of EVENT_COLUMNS the type on PostgreSQL, and what makes an array of its values."""
 
-_ARRAYS = ", ".join(f"%b::{kind}[]" for kind, _ in _COLUMNS)
+POSTGRES_EVENT_ARRAYS = ", ".join(f"%b::{kind}[]" for kind, _ in _COLUMNS)
 POSTGRES_INSERT = (
     "WITH feed AS (INSERT INTO journal_feed (xid, time_us, entries)"
     " VALUES (pg_current_xact_id()::text::bigint, %b::bigint, %b::bytea))"
-    f" INSERT INTO journal_events ({_NAMES}) SELECT * FROM unnest({_ARRAYS})"
+    f" INSERT INTO journal_events ({_NAMES}) SELECT * FROM unnest({POSTGRES_EVENT_ARRAYS})"
 )
 """One statement for any number of rows and their entries in the feed, so that one prepared plan serves all groups."""
 
@@ -35,7 +35,7 @@ POSTGRES_CHECKED_INSERT = (
     " FROM unnest(%b::text[], %b::bigint[], %b::bytea[]) AS t(run_id, seq, digest)),"
     " feed AS (INSERT INTO journal_feed (xid, time_us, entries)"
     " SELECT pg_current_xact_id()::text::bigint, %b::bigint, %b::bytea FROM top WHERE top.stands)"
-    f" INSERT INTO journal_events ({_NAMES}) SELECT u.* FROM unnest({_ARRAYS}) AS u, top WHERE top.stands"
+    f" INSERT INTO journal_events ({_NAMES}) SELECT u.* FROM unnest({POSTGRES_EVENT_ARRAYS}) AS u, top WHERE top.stands"
 )
 """The same for a database that may have lost commits: nothing goes in, and no error, unless every top stands."""
 
