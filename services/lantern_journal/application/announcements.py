@@ -56,9 +56,13 @@ class Subscription:
 
 
 class Follower:
-    """One reader of one run: the events committed since it last took some, as long as it keeps up."""
+    """One reader of one run: the events committed since it last took some, as long as it keeps up.
 
-    def __init__(self) -> None:
+    Those up to `after_seq` it has or does not want: it is not woken for them.
+    """
+
+    def __init__(self, after_seq: int = 0) -> None:
+        self.after_seq = after_seq
         self._events: list[Event] = []
         self._bytes = 0
         self._must_look = False
@@ -80,14 +84,14 @@ class Follower:
         self._must_look = True
         self._ready.set()
 
-    async def take(self, after_seq: int) -> list[Event]:
+    async def take(self) -> list[Event]:
         """Waits; the events that follow `after_seq` without a gap, or none where the reader must look."""
         while True:
             await self._ready.wait()
             self._ready.clear()
-            events, self._events, self._bytes = [e for e in self._events if e.seq > after_seq], [], 0
+            events, self._events, self._bytes = [e for e in self._events if e.seq > self.after_seq], [], 0
             must_look, self._must_look = self._must_look, False
-            if must_look or (events and events[0].seq != after_seq + 1):
+            if must_look or (events and events[0].seq != self.after_seq + 1):
                 return []
             if events:
                 return events
@@ -162,7 +166,8 @@ class Hub:
             if followers:
                 events = [event_of(row) for row in group]
                 for follower in followers:
-                    follower.offer(events)
+                    if events[-1].seq > follower.after_seq:
+                        follower.offer(events)
 
     def moved(self, run_id: str) -> None:
         """Something of a run was committed elsewhere than in a group: its followers must look."""
@@ -186,9 +191,9 @@ class Hub:
             self._feed_watchers.discard(watcher)
 
     @contextmanager
-    def follow(self, run_id: str) -> Generator["Follower"]:
-        """What is committed to a run in this process from now on."""
-        follower = Follower()
+    def follow(self, run_id: str, after_seq: int = 0) -> Generator["Follower"]:
+        """What is committed to a run in this process from now on, behind that event."""
+        follower = Follower(after_seq)
         self._followers.setdefault(run_id, {})[follower] = None
         try:
             yield follower

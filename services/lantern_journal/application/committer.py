@@ -106,6 +106,11 @@ class GroupCommitter:
         """Keeps the head of a run that was just created or opened here."""
         self._heads.put({run_id: head})
 
+    def known_head(self, run_id: str) -> Head | None:
+        """The head of a run that was appended to here lately, as this process knows it."""
+        self._forget_where_lost()
+        return self._heads.get(run_id)
+
     def forget(self, run_id: str) -> None:
         """Drops the head of a run that something else than an append has just moved."""
         self._heads.drop([run_id])
@@ -255,10 +260,13 @@ class GroupCommitter:
                     todo[index].answer(error)
             raise
 
-    async def _load_heads(self, todo: "list[_Item]", *, is_fresh: bool) -> dict[str, Head]:
+    def _forget_where_lost(self) -> None:
         if self._generation != self._store.generation:
             self._generation = self._store.generation
             self._heads.clear()
+
+    async def _load_heads(self, todo: "list[_Item]", *, is_fresh: bool) -> dict[str, Head]:
+        self._forget_where_lost()
         wanted = {item.append.run_id for item in todo}
         if is_fresh:
             self._heads.drop(list(wanted))

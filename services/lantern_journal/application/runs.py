@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from lantern_journal.application import announcements
-from lantern_journal.application.announcements import Hub
+from lantern_journal.application.announcements import Follower, Hub
 from lantern_journal.application.committer import GroupCommitter
 from lantern_journal.application.sessions import Sessions
 from lantern_journal.application.starts import Starter
@@ -174,24 +174,33 @@ class Runs:
         Each page is read when the one before was taken: a slow reader lags, and costs one page of memory.
         """
         wait_s = FOLLOW_LOOK_S if self._store.is_shared else FOLLOW_LOOK_ALONE_S
-        with self._hub.follow(run_id) as follower:
+        with self._hub.follow(run_id, after_seq) as follower:
+            # Nearly always the run was started or appended to here just now. Should it have gone on elsewhere since,
+            # the look after the first wait tells.
+            head = self._committer.known_head(run_id) or await self._store.head(run_id)
             while True:
-                head = await self._store.head(run_id)
                 if not head.seq:
                     # Says where its events are, should it be archived.
                     await self._store.list_events(run_id, 0, 1, PAGE_BYTES_MAX)
                     raise not_found(run_id)
-                while after_seq < head.seq:
-                    events, _ = await self._store.list_events(run_id, after_seq, PAGE_ROWS_MAX, PAGE_BYTES_MAX)
-                    after_seq = events[-1].seq
+                while follower.after_seq < head.seq:
+                    events, _ = await self._store.list_events(run_id, follower.after_seq, PAGE_ROWS_MAX, PAGE_BYTES_MAX)
+                    follower.after_seq = events[-1].seq
                     yield events
                     if events[-1].kind in kinds.TERMINAL:
                         return
                 if head.kind in kinds.TERMINAL:
                     return
                 with contextlib.suppress(TimeoutError):
-                    while events := await asyncio.wait_for(follower.take(after_seq), wait_s):
-                        after_seq = events[-1].seq
+                    while events := await _within(wait_s, follower):
+                        follower.after_seq = events[-1].seq
                         yield events
                         if events[-1].kind in kinds.TERMINAL:
                             return
+                head = await self._store.head(run_id)
+
+
+async def _within(wait_s: float, follower: Follower) -> list[Event]:
+    """What a follower takes; TimeoutError after so long. The generator that asks may not itself be under a timeout."""
+    async with asyncio.timeout(wait_s):
+        return await follower.take()

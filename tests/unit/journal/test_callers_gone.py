@@ -188,7 +188,7 @@ async def test_followers_hear_of_a_run_that_a_cancel_may_have_ended(world: World
     world.store.sent = sent
     with world.hub.follow(RUN) as follower:
         await world.cancelled_at_commit(world.send())
-        assert await asyncio.wait_for(follower.take(0), 1) == []
+        assert await asyncio.wait_for(follower.take(), 1) == []
 
 
 async def test_a_repeated_send_announces_what_the_first_may_not_have(world: World) -> None:

@@ -131,8 +131,8 @@ async def test_what_the_database_says_of_itself_is_told_to_all_and_may_be_repeat
 async def test_what_follows_a_commit_follows_one_whose_answer_was_lost(store: OneRun) -> None:
     hub = Hub()
     store.lost = 1
-    with hub.follow(RUN) as follower:
-        reading = asyncio.create_task(follower.take(1))
+    with hub.follow(RUN, 1) as follower:
+        reading = asyncio.create_task(follower.take())
         park = ParkFacts(waiting_on="timer", due_us=77).pack()
         assert await made(store, hub).append(store.append(new(kinds.RUN_PARKED, park))) == 2
         await settle()

@@ -72,3 +72,16 @@ async def test_a_follower_that_leaves_is_forgotten() -> None:
     await pages.aclose()
     with hub.follow(RUN) as follower:
         assert as_any(hub)._followers == {RUN: {follower: None}}
+
+
+async def test_a_run_that_goes_on_here_is_followed_without_a_look() -> None:
+    store = Growing(is_shared=True)
+    use_cases, hub = made(store)
+    as_any(use_cases)._committer.keep(RUN, Head(3, b"", b"", 1, 1, "step_completed"))
+    pages = use_cases.follow(RUN, 3)
+    reading = asyncio.create_task(anext(pages))
+    await settle()
+    hub.committed([store.row(4)])
+    assert [event.seq for event in await reading] == [4]
+    assert store.asked == 0
+    await pages.aclose()
