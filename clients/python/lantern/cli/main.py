@@ -9,7 +9,7 @@ from typing import Annotated, Optional
 import typer
 from typer import rich_utils
 
-from lantern.cli import agents, approvals, archives, endpoints, run_export, runs
+from lantern.cli import agents, approvals, archives, endpoints, run_export, run_query, runs
 from lantern.cli.console import print_line
 from lantern.cli.faults import report_os_error, reported
 
@@ -101,6 +101,29 @@ def worker(
     become_executor(
         worker_environment(os.environ, journal=address, modules=module or (), listen=listen, capacity=capacity)
     )
+
+
+@app.command("replay-check")
+@reported
+def replay_check(
+    files: Annotated[
+        Optional[list[Path]],  # noqa: UP045 - typer reads it
+        typer.Argument(metavar="[FILE]...", help="Files of `lantern runs export`, or archive files."),
+    ] = None,
+    module: ModuleOption = None,
+    query: Annotated[
+        str, typer.Option("--runs", metavar="QUERY", help=f"Instead of files, runs of the journal: {run_query.FORM}.")
+    ] = "",
+    limit: Annotated[int, typer.Option(min=1, max=runs.LIMIT_MAX, help="At most this many runs, newest first.")] = (
+        10_000
+    ),
+    folder: runs.DirOption = None,
+    as_json: runs.JsonOption = False,
+) -> None:
+    """Replay histories against a module's code, and list the runs that would block; exit code 1 where some do."""
+    from lantern.cli.replay_check import run_check
+
+    raise typer.Exit(run_check(module or (), files or (), query, limit, folder, as_json=as_json))
 
 
 @app.command()

@@ -1,0 +1,334 @@
+"""The engine in memory: real replay, a journal, workers and time, in one process and without waiting."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any, Self
+
+from lantern import registry
+from lantern.registry import Definition, WorkflowFunction
+from lantern.testing.drive import Crash, Drive, Surroundings
+from lantern.testing.faults import Injector
+from lantern.testing.handle import RunHandle
+from lantern.testing.journal import MemoryJournal
+from lantern.testing.outside import Attempt, HttpRequest, Outside
+from lantern.testing.programs import Markers, WatchedProgram
+from lantern.testing.replaying import check_history, check_replay
+from lantern.testing.stored import StoredRun
+from lantern.testing.waking import CANCEL
+from lantern_kernel import json_bytes, reasons
+from lantern_kernel.blobs import BlobRef
+from lantern_kernel.bounds import PAYLOAD_INLINE_BYTES_MAX
+from lantern_kernel.errors import LanternError
+from lantern_kernel.work import ChildWork
+
+START_US = 1_767_225_600_000_000
+"""2026-01-01T00:00:00Z, when every environment begins."""
+
+SETTLE_US = 300_000
+"""What `settle` lets pass at most: a run is parked only once nothing has come for a moment."""
+
+TURNS_MAX = 100_000
+"""Turns at one time, after which something goes round."""
+
+_GONE = frozenset({reasons.LEASE_LOST, reasons.RUN_CLOSED})
+
+
+class SeededChance:
+    """Chance that is the same each time."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)  # noqa: S311 - a test repeats it
+
+    def random_bytes(self, count: int) -> bytes:
+        """See Chance."""
+        return self._random.randbytes(count)
+
+    def random01(self) -> float:
+        """See Chance."""
+        return self._random.random()
+
+
+class Environment:
+    """Runs workflows in memory, on a time of its own that stands still unless it is skipped.
+
+    Use it in a plain test function, as a context manager or with `close`. From inside a running event loop it has to
+    be called in a thread: `await asyncio.to_thread(run.result)`.
+
+    Args:
+        seed: Of the jitter of retries.
+        replay_every_await: After each commit the run is replayed from its history by fresh code, which must ask for
+            exactly the same; else ReplayDiffers.
+        faults: What goes wrong; nothing by default.
+        markers: What markers give, where they are to give what they gave in another environment.
+
+    Attributes:
+        attempts: All executions of steps, in order.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        replay_every_await: bool = True,
+        faults: Injector | None = None,
+        markers: Markers | None = None,
+    ) -> None:
+        self._us = START_US
+        self._replay_every_await = replay_every_await
+        self._markers = markers or Markers()
+        self._outside = Outside()
+        self._journal = MemoryJournal(lambda: self._us)
+        self._definitions: dict[str, Definition] = {}
+        self._drives: list[Drive] = []
+        self._runner: asyncio.Runner | None = None
+        self._requests = itertools.count(1)
+        self._workers = itertools.count(1)
+        self._around = Surroundings(
+            journal=self._journal,
+            outside=self._outside,
+            faults=faults or Injector(),
+            now_us=lambda: self._us,
+            jump=self._jump,
+            chance=SeededChance(seed),
+            wait=self._wait,
+            program_of=self._program_of,
+            begin_child=self._begin_child,
+            stop_child=self._stop_child,
+            take_over=self._take_over,
+            committed=self._committed,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends whatever still runs."""
+        for drive in self._drives:
+            drive.close()
+        self._drives.clear()
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+
+    # What a test says.
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """All executions of steps, in order."""
+        return self._outside.attempts
+
+    @property
+    def journal(self) -> MemoryJournal:
+        """The journal."""
+        return self._journal
+
+    @property
+    def now(self) -> datetime:
+        """The time of the environment."""
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self._us)
+
+    @property
+    def now_us(self) -> int:
+        """The same in microseconds since the epoch."""
+        return self._us
+
+    def fake(self, step: str, stand_in: Any = None, *, takes_s: float = 0.0) -> None:
+        """Lets something stand in for a step.
+
+        Args:
+            step: The step's name.
+            stand_in: A function, async or not, that is called with the step's arguments (for an HTTP step with an
+                HttpRequest); or the value that the step gives. None keeps the step's own code.
+            takes_s: How long the reply takes, in the time of the environment; above the step's time-out it is lost.
+        """
+        self._outside.put(step, stand_in, takes_s)
+
+    def http(self, answer: Callable[[HttpRequest], Any]) -> None:
+        """Names what answers HTTP steps: it gives `(status, body)`, or the body alone for 200."""
+        self._outside.http = answer
+
+    def offer(self, *workflows: WorkflowFunction) -> None:
+        """Makes workflows known that are only started as children by their name."""
+        for workflow in workflows:
+            self._define(workflow)
+
+    def start(self, workflow: WorkflowFunction | str, input: Any = None, *, workflow_id: str = "") -> RunHandle:  # noqa: A002 - as the client has it
+        """Starts a run. Nothing is done before the test waits for something or lets time pass.
+
+        Args:
+            workflow: The workflow's function, or its name.
+            input: What JSON can say.
+            workflow_id: The user's own name for the work.
+        """
+        definition = self._definition(workflow) if isinstance(workflow, str) else self._define(workflow)
+        content = self.content(json_bytes.encode(input, "input"))
+        run = self._journal.create(
+            definition.name,
+            definition.digest,
+            content,
+            workflow_id=workflow_id,
+            request_id=self.request_id(),
+        )
+        return RunHandle(self, run)
+
+    def skip(self, seconds: float) -> None:
+        """Lets that much time pass, and everything happen that comes due on the way."""
+        self._pass(self._us + round(seconds * 1e6), to_the_end=True)
+
+    def settle(self) -> None:
+        """Lets everything happen that can happen now; at most 0.3 s pass."""
+        self._pass(self._us + SETTLE_US, to_the_end=False)
+
+    def finish(self, run_id: str = "") -> None:
+        """Skips time until the run has ended, or all that can come by itself has come."""
+        while True:
+            self._work()
+            if run_id and not self._journal.run(run_id).is_open:
+                return
+            due_us = self._next_due_us()
+            if due_us is None:
+                return
+            self._us = max(self._us, due_us)
+
+    def skip_to_next(self) -> None:
+        """Skips to when something comes by itself next, if anything does, and lets it happen."""
+        due_us = self._next_due_us()
+        if due_us is not None:
+            self._us = max(self._us, due_us)
+            self._work()
+
+    def check_replays(self) -> None:
+        """Replays the whole history of every run; ReplayDiffers where the code asks for something else by now."""
+        for run in self._journal.runs.values():
+            check_history(run, self._program_of, self._journal.content)
+
+    # What handles need.
+
+    def request_id(self) -> str:
+        """Names the next request."""
+        return f"test-{next(self._requests)}"
+
+    def content(self, raw: bytes) -> bytes | BlobRef:
+        """What stands for content in an event."""
+        return raw if len(raw) <= PAYLOAD_INLINE_BYTES_MAX else self._journal.put_blob(raw)
+
+    def handle(self, run_id: str) -> RunHandle:
+        """A run that was begun by another, or that goes on for another."""
+        return RunHandle(self, self._journal.run(run_id))
+
+    @property
+    def runs(self) -> list[RunHandle]:
+        """All runs, in the order of their creation."""
+        return [RunHandle(self, run) for run in self._journal.runs.values()]
+
+    # How it works.
+
+    def _pass(self, until_us: int, *, to_the_end: bool) -> None:
+        while True:
+            self._work()
+            due_us = self._next_due_us()
+            if due_us is None or due_us > until_us:
+                break
+            self._us = max(self._us, due_us)
+        if to_the_end:
+            self._us = max(self._us, until_us)
+
+    def _next_due_us(self) -> int | None:
+        dues = [self._journal.next_due_us(), *(drive.next_due_us for drive in self._drives)]
+        return min((due_us for due_us in dues if due_us is not None), default=None)
+
+    def _work(self) -> None:
+        """All that can be done at this time."""
+        for _ in range(TURNS_MAX):
+            self._journal.pass_time()
+            queued = self._journal.queued()
+            for run in queued:
+                self._grant(run)
+            # Not any(...): each has its turn.
+            if not (sum([self._turn(drive) for drive in list(self._drives)]) or queued):
+                return
+        raise AssertionError(f"{TURNS_MAX} turns without time passing: something goes round")
+
+    def _turn(self, drive: Drive) -> bool:
+        try:
+            return drive.turn()
+        except Crash:
+            self._journal.expire(drive.run.run_id)
+            drive.close()
+            return True
+        except LanternError as error:
+            if error.reason not in _GONE:
+                raise
+            drive.close()
+            return True
+        finally:
+            if drive.is_over and drive in self._drives:
+                self._drives.remove(drive)
+                drive.close()
+
+    def _grant(self, run: StoredRun) -> None:
+        epoch = self._journal.grant(run.run_id, f"worker-{next(self._workers)}", run.cause)
+        self._drives.append(Drive(self._around, run, epoch))
+
+    def _take_over(self, run: StoredRun) -> None:
+        run.cause = "crash"
+        self._grant(run)
+
+    def _jump(self, by_us: int) -> None:
+        self._us += by_us
+
+    def _wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            if self._runner is None:
+                self._runner = asyncio.Runner()
+            return self._runner.run(coroutine)
+        coroutine.close()
+        raise RuntimeError(
+            "lantern.testing waits for the code of steps: inside a running event loop call it in a thread, for"
+            " instance `await asyncio.to_thread(run.result)`"
+        )
+
+    def _define(self, workflow: WorkflowFunction) -> Definition:
+        definition = registry.definition_of(workflow)
+        return self._definitions.setdefault(definition.name, definition)
+
+    def _definition(self, name: str) -> Definition:
+        if name not in self._definitions:
+            message = f"agent {name} is not known here: name its function, env.offer(function)"
+            raise LanternError(reasons.AGENT_NOT_FOUND, message)
+        return self._definitions[name]
+
+    def _program_of(self, run: StoredRun) -> WatchedProgram:
+        content = self._journal.content(run.input_blob or run.input)
+        definition = self._definition(run.agent_name)
+        return WatchedProgram(definition, run.run_id, run.workflow_id, content, self._markers)
+
+    def _begin_child(self, run: StoredRun, work: ChildWork) -> None:
+        command = work.command
+        definition = self._definition(command.agent_name)
+        self._journal.create(
+            definition.name,
+            definition.digest,
+            self.content(command.input),
+            workflow_id=command.workflow_id,
+            request_id=work.request_id,
+            parent=(run.run_id, command.step_id),
+            is_abandoned=command.abandon,
+        )
+
+    def _stop_child(self, run: StoredRun, work: ChildWork) -> None:
+        for child in list(self._journal.runs.values()):
+            if child.parent == (run.run_id, work.command.step_id) and child.is_open:
+                self._journal.send(child.run_id, CANCEL, request_id=f"stop:{work.request_id}")
+
+    def _committed(self, run: StoredRun, program: WatchedProgram) -> None:
+        if self._replay_every_await:
+            check_replay(run, program.commands, self._program_of, self._journal.content)
