@@ -35,8 +35,9 @@ class Signals:
         return len(self._ready)
 
     def untaken(self) -> list[Signal]:
-        """What nobody has taken."""
-        return [signal for signals in self._untaken.values() for signal in signals]
+        """What nobody has taken, or whose taker was not told yet."""
+        on_their_way = [signal for _, signal in self._ready]
+        return [*on_their_way, *(signal for signals in self._untaken.values() for signal in signals)]
 
     def ask(self, step_id: str, name: str) -> bool:
         """Begins a wait; True where a signal is there already."""

@@ -204,7 +204,7 @@ class Course:
 
     def park_if_idle(self) -> None:
         """Where nothing is in flight: parks the run if what it waits for is far away, or nobody knows when it comes."""
-        if self.ending or self.starts or self.children:
+        if self.ending or self.starts or self.children or self.child_stops:
             return
         nothing = not self._program.has_compensation
         if self.is_paused:
@@ -311,7 +311,8 @@ class Course:
                 self._request(work)
             case ChildWork():
                 self._start_child(work)
-                return work.is_unwanted
+                # Told of its end at once where that was known already: it was begun before a reset.
+                return work.is_unwanted or not self._replay.is_open(work.command.step_id)
             case UpdateWork(command=command):
                 data = None if command.result is None else self._content(command.result)
                 self._add(kinds.UPDATE_COMPLETED, records.update_completed(command, data), step_id=command.step_id)
