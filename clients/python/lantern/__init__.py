@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lantern.program.failures import NotReplayable as NotReplayable
     from lantern.program.failures import StepError as StepError
     from lantern.program.failures import StepFailure as StepFailure
+    from lantern.registry import tool as tool
     from lantern.registry import workflow as workflow
     from lantern_kernel.errors import InvalidField as InvalidField
     from lantern_kernel.errors import LanternError as LanternError
@@ -38,6 +39,7 @@ _HOMES = {
     "StepFailure": "lantern.program.failures",
     "StepInfo": "lantern.program.calls",
     "step_info": "lantern.program.calls",
+    "tool": "lantern.registry",
     "workflow": "lantern.registry",
 }
 """Where each public name lives."""

@@ -1,4 +1,4 @@
-"""Workflow definitions: how modules of users are found, loaded and named by their content."""
+"""Workflow definitions and tools: how modules of users are found, loaded and named by their content."""
 
 import importlib
 import inspect
@@ -34,8 +34,18 @@ class Definition:
     root: Path
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tool:
+    """A function that tool nodes of graphs call, as loaded."""
+
+    # What tool nodes name it by.
+    name: str
+    # Async or not; takes the members of the node's input as keyword arguments.
+    function: Callable[..., Any]
+
+
 class LoadError(Exception):
-    """A module of workflows cannot be used; the message says which, and why."""
+    """A module of workflows or tools cannot be used; the message says which, and why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +59,10 @@ class _Mark:
 
 
 _marks: list[_Mark] = []
-"""All that was decorated in this process, in order."""
+"""All workflows that were decorated in this process, in order."""
+
+_tools: list[Tool] = []
+"""All tools that were."""
 
 
 @overload
@@ -76,6 +89,40 @@ def workflow(function: WorkflowFunction | None = None, /, *, name: str = "") -> 
         if _positional(marked) < 1:
             raise TypeError(f"a workflow takes ctx as its first argument; {marked.__qualname__} takes none")
         _marks.append(_Mark(name=names.check_user_id("workflow name", name or marked.__name__), function=marked))
+        return marked
+
+    return mark if function is None else mark(function)
+
+
+_T = TypeVar("_T", bound=Callable[..., Any])
+
+
+@overload
+def tool(function: _T, /) -> _T: ...
+@overload
+def tool(*, name: str = "") -> Callable[[_T], _T]: ...
+def tool(function: Callable[..., Any] | None = None, /, *, name: str = "") -> Any:
+    """Marks a function as a tool for graphs: `@lantern.tool(name="reserve")`, or just `@lantern.tool`.
+
+    A tool node calls it with the members of its input as keyword arguments, in a thread where it is not async;
+    `lantern.step_info()` in it tells the idempotency key. What it returns, JSON, is the node's output. It stays what it
+    is; it can be called and tested.
+
+    Args:
+        function: The function.
+        name: What tool nodes name it by; by default the function's name.
+
+    Raises:
+        TypeError: It has parameters that cannot be given by name.
+        InvalidField: The name is no user-made id.
+    """
+
+    def mark(marked: Callable[..., Any]) -> Callable[..., Any]:
+        by_place = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL}
+        for parameter in inspect.signature(marked).parameters.values():
+            if parameter.kind in by_place:
+                raise TypeError(f"a tool is called by keyword; {marked.__qualname__} takes {parameter} by its place")
+        _tools.append(Tool(name=names.check_user_id("tool name", name or marked.__name__), function=marked))
         return marked
 
     return mark if function is None else mark(function)
@@ -119,26 +166,50 @@ def load_module(spec: str) -> list[Definition]:
             is imported as part of it, from the folder that the package is in.
 
     Raises:
-        LoadError: It is not there, fails to import, holds no workflow or two of one name.
+        LoadError: It is not there, fails to import, holds neither workflow nor tool, or two workflows of one name.
     """
-    module = _import_file(spec) if _is_path(spec) else _import_name(spec, Path.cwd())
-    held = {id(value) for value in vars(module).values() if inspect.isfunction(value)}
-    below = module.__name__ + "."
+    module = _import(spec)
     found: dict[str, Definition] = {}
     for mark in _marks:
-        where = mark.function.__module__
-        if not _is_current(mark.function):
-            continue
-        if where == module.__name__ or where.startswith(below) or id(mark.function) in held:
+        if _is_in(module, mark.function):
             if mark.name in found and found[mark.name].function is not mark.function:
-                raise LoadError(_two_of_one_name(mark.name, found[mark.name], mark.function))
+                raise LoadError(_two_of_one_name("workflows", mark.name, found[mark.name].function, mark.function))
             found[mark.name] = define(mark.function, name=mark.name)
-    if not found:
-        raise LoadError(f"{spec} holds no workflow: mark an async function with @lantern.workflow(name=...)")
+    if not found and not any(_is_in(module, tool.function) for tool in _tools):
+        raise LoadError(
+            f"{spec} holds no workflow or tool: mark an async function with @lantern.workflow(name=...)"
+            " or a function with @lantern.tool(name=...)"
+        )
     return list(found.values())
 
 
-def _is_current(function: WorkflowFunction) -> bool:
+def load_tools(specs: Iterable[str]) -> dict[str, Tool]:
+    """The tools in several modules by name, in a module as workflows are; LoadError also for a name taken twice."""
+    found: dict[str, Tool] = {}
+    for module in map(_import, specs):
+        for tool in _tools:
+            if not _is_in(module, tool.function):
+                continue
+            other = found.setdefault(tool.name, tool)
+            if other.function is not tool.function:
+                raise LoadError(_two_of_one_name("tools", tool.name, other.function, tool.function))
+    return found
+
+
+def _import(spec: str) -> ModuleType:
+    return _import_file(spec) if _is_path(spec) else _import_name(spec, Path.cwd())
+
+
+def _is_in(module: ModuleType, function: Callable[..., Any]) -> bool:
+    """Whether a function is defined in a module, in one below it, or imported into it by name."""
+    where = function.__module__
+    if not _is_current(function):
+        return False
+    held = any(value is function for value in vars(module).values())
+    return held or where == module.__name__ or where.startswith(module.__name__ + ".")
+
+
+def _is_current(function: Callable[..., Any]) -> bool:
     """Whether its module is the one imported now, not an earlier attempt at importing it that failed."""
     module = sys.modules.get(function.__module__)
     return module is not None and getattr(function, "__globals__", None) is vars(module)
@@ -151,16 +222,16 @@ def load_modules(specs: Iterable[str]) -> dict[str, Definition]:
         for definition in load_module(spec):
             other = found.setdefault(definition.name, definition)
             if other.function is not definition.function:
-                raise LoadError(_two_of_one_name(definition.name, other, definition.function))
+                raise LoadError(_two_of_one_name("workflows", definition.name, other.function, definition.function))
     return found
 
 
-def _two_of_one_name(name: str, one: Definition, other: WorkflowFunction) -> str:
+def _two_of_one_name(what: str, name: str, one: Callable[..., Any], other: Callable[..., Any]) -> str:
     places = " and ".join(
         f"{function.__module__}.{function.__qualname__} (line {function.__code__.co_firstlineno})"
-        for function in (one.function, other)
+        for function in (one, other)
     )
-    return f"two workflows are named {name!r}: {places}"
+    return f"two {what} are named {name!r}: {places}"
 
 
 def _is_path(spec: str) -> bool:

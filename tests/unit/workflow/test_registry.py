@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import lantern
-from lantern.registry import LoadError, load_module, load_modules
+from lantern.registry import LoadError, load_module, load_modules, load_tools
 from lantern_kernel.errors import InvalidField
 
 WORKFLOW = """
@@ -175,6 +175,44 @@ def test_two_modules_with_one_name(place: Path) -> None:
     write(place / "second_one.py", WORKFLOW.format(name="same"))
     with pytest.raises(LoadError, match=r"two workflows are named 'same': first_one\.run_it .* second_one\.run_it"):
         load_modules(["first_one", "second_one"])
+
+
+TOOL = """
+import lantern
+
+@lantern.tool(name="{name}")
+def do_it(*, amount: int) -> int:
+    return amount
+"""
+
+
+def test_tools_of_modules_are_loaded_by_name(place: Path) -> None:
+    write(place / "tools_only.py", TOOL.format(name="charge"))
+    write(
+        place / "both.py", WORKFLOW.format(name="flow") + TOOL.format(name="reserve") + "from tools_only import do_it\n"
+    )
+    assert load_module("tools_only") == [], "tools alone are enough"
+    assert [definition.name for definition in load_module("both")] == ["flow"]
+    tools = load_tools(["both"])
+    assert sorted(tools) == ["charge", "reserve"], "also what is imported into it by name"
+    assert tools["charge"].function(amount=3) == 3
+
+
+def test_two_tools_of_one_name(place: Path) -> None:
+    write(place / "tool_one.py", TOOL.format(name="same_tool"))
+    write(place / "tool_two.py", TOOL.format(name="same_tool"))
+    with pytest.raises(LoadError, match=r"two tools are named 'same_tool': tool_one\.do_it .* tool_two\.do_it"):
+        load_tools(["tool_one", "tool_two"])
+
+
+def test_a_tool_is_called_by_keyword() -> None:
+    def by_place(amount: int, /) -> int:
+        return amount
+
+    with pytest.raises(TypeError, match="takes amount: int by its place"):
+        lantern.tool(by_place)
+    with pytest.raises(InvalidField):
+        lantern.tool(name="no|pipe")(test_two_tools_of_one_name)
 
 
 def test_a_workflow_stays_a_function() -> None:
