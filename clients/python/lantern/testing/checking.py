@@ -8,7 +8,7 @@ from typing import Any, Literal
 from lantern import registry
 from lantern.registry import Definition, WorkflowFunction
 from lantern.testing.histories import History, read_histories
-from lantern.testing.programs import Markers, WatchedProgram
+from lantern.testing.programs import Agent, Markers, WatchedProgram
 from lantern.testing.replaying import ReplayDiffers, replay, said
 from lantern_kernel.errors import LanternError
 
@@ -47,7 +47,7 @@ def check(definitions: Mapping[str, Definition], history: History) -> Checked:
             history.run_id,
             history.workflow_id,
             history.events,
-            lambda: WatchedProgram(definition, history.run_id, history.workflow_id, content, Markers()),
+            lambda: WatchedProgram(Agent.of(definition), history.run_id, history.workflow_id, content, Markers()),
             history.content,
         )
     except LanternError as error:

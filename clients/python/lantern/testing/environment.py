@@ -8,13 +8,13 @@ from random import Random
 from typing import Any, Self
 
 from lantern import registry
-from lantern.registry import Definition, WorkflowFunction
+from lantern.registry import WorkflowFunction
 from lantern.testing.drive import Crash, Drive, Surroundings
 from lantern.testing.faults import Injector
 from lantern.testing.handle import RunHandle
 from lantern.testing.journal import MemoryJournal
 from lantern.testing.outside import Attempt, HttpRequest, Outside
-from lantern.testing.programs import Markers, WatchedProgram
+from lantern.testing.programs import Agent, Markers, WatchedProgram
 from lantern.testing.replaying import check_history, check_replay
 from lantern.testing.stored import StoredRun
 from lantern.testing.waking import CANCEL
@@ -81,7 +81,7 @@ class Environment:
         self._markers = markers or Markers()
         self._outside = Outside()
         self._journal = MemoryJournal(lambda: self._us)
-        self._definitions: dict[str, Definition] = {}
+        self._agents: dict[str, Agent] = {}
         self._drives: list[Drive] = []
         self._runner: asyncio.Runner | None = None
         self._requests = itertools.count(1)
@@ -153,10 +153,11 @@ class Environment:
         """Names what answers HTTP steps: it gives `(status, body)`, or the body alone for 200."""
         self._outside.http = answer
 
-    def offer(self, *workflows: WorkflowFunction) -> None:
-        """Makes workflows known that are only started as children by their name."""
+    def offer(self, *workflows: WorkflowFunction | Agent) -> None:
+        """Makes workflows known that are started by their name alone, as children are."""
         for workflow in workflows:
-            self._define(workflow)
+            agent = workflow if isinstance(workflow, Agent) else Agent.of(registry.definition_of(workflow))
+            self._agents[agent.name] = agent
 
     def start(self, workflow: WorkflowFunction | str, input: Any = None, *, workflow_id: str = "") -> RunHandle:  # noqa: A002 - as the client has it
         """Starts a run. Nothing is done before the test waits for something or lets time pass.
@@ -166,11 +167,14 @@ class Environment:
             input: What JSON can say.
             workflow_id: The user's own name for the work.
         """
-        definition = self._definition(workflow) if isinstance(workflow, str) else self._define(workflow)
+        if not isinstance(workflow, str):
+            self.offer(workflow)
+            workflow = registry.definition_of(workflow).name
+        agent = self._agent(workflow)
         content = self.content(json_bytes.encode(input, "input"))
         run = self._journal.create(
-            definition.name,
-            definition.digest,
+            agent.name,
+            agent.digest,
             content,
             workflow_id=workflow_id,
             request_id=self.request_id(),
@@ -196,12 +200,13 @@ class Environment:
                 return
             self._us = max(self._us, due_us)
 
-    def skip_to_next(self) -> None:
-        """Skips to when something comes by itself next, if anything does, and lets it happen."""
+    def skip_to_next(self) -> bool:
+        """Skips to when something comes by itself next, and lets it happen; False where nothing does."""
         due_us = self._next_due_us()
         if due_us is not None:
             self._us = max(self._us, due_us)
             self._work()
+        return due_us is not None
 
     def check_replays(self) -> None:
         """Replays the whole history of every run; ReplayDiffers where the code asks for something else by now."""
@@ -296,27 +301,22 @@ class Environment:
             " instance `await asyncio.to_thread(run.result)`"
         )
 
-    def _define(self, workflow: WorkflowFunction) -> Definition:
-        definition = registry.definition_of(workflow)
-        return self._definitions.setdefault(definition.name, definition)
-
-    def _definition(self, name: str) -> Definition:
-        if name not in self._definitions:
+    def _agent(self, name: str) -> Agent:
+        if name not in self._agents:
             message = f"agent {name} is not known here: name its function, env.offer(function)"
             raise LanternError(reasons.AGENT_NOT_FOUND, message)
-        return self._definitions[name]
+        return self._agents[name]
 
     def _program_of(self, run: StoredRun) -> WatchedProgram:
         content = self._journal.content(run.input_blob or run.input)
-        definition = self._definition(run.agent_name)
-        return WatchedProgram(definition, run.run_id, run.workflow_id, content, self._markers)
+        return WatchedProgram(self._agent(run.agent_name), run.run_id, run.workflow_id, content, self._markers)
 
     def _begin_child(self, run: StoredRun, work: ChildWork) -> None:
         command = work.command
-        definition = self._definition(command.agent_name)
+        agent = self._agent(command.agent_name)
         self._journal.create(
-            definition.name,
-            definition.digest,
+            agent.name,
+            agent.digest,
             self.content(command.input),
             workflow_id=command.workflow_id,
             request_id=work.request_id,

@@ -1,5 +1,6 @@
 """One run in an environment, as a test holds it."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from lantern.client.run import Run, RunFailed
 from lantern.testing.histories import HistoryFile, history_of, named_blobs
 from lantern.testing.stored import Approval, StoredRun
-from lantern.testing.waking import CANCEL, PAUSE, RESUME, SIGNAL
-from lantern_kernel import json_bytes, reasons
+from lantern.testing.waking import CANCEL, PAUSE, RESUME, SIGNAL, UPDATE
+from lantern_kernel import json_bytes, kinds, reasons
 from lantern_kernel.blobs import BlobRef
+from lantern_kernel.course.taking_in import update_id
 from lantern_kernel.event import Event
-from lantern_kernel.payloads import RunErrorFacts
+from lantern_kernel.payloads import RunErrorFacts, Unpacked, unpack
 
 if TYPE_CHECKING:
     from lantern.testing.environment import Environment
@@ -19,6 +21,18 @@ if TYPE_CHECKING:
 
 class Stuck(AssertionError):
     """A run waits for something that does not come by itself."""
+
+
+class UpdateFailed(Exception):
+    """An update was refused, or failed.
+
+    Attributes:
+        error: Why.
+    """
+
+    def __init__(self, error: RunErrorFacts) -> None:
+        super().__init__(f"{error.code}: {error.message}")
+        self.error = error
 
 
 class RunHandle:
@@ -84,6 +98,27 @@ class RunHandle:
         """Sends it a signal."""
         content = self._environment.content(json_bytes.encode(payload, "payload"))
         self._send(SIGNAL, name, content)
+
+    def update(self, name: str, payload: Any = None) -> Any:
+        """Sends it an update, and skips time until it is answered; UpdateFailed where it is refused."""
+        environment, run = self._environment, self._run
+        content = environment.content(json_bytes.encode(payload, "payload"))
+        number = environment.journal.send(self.run_id, UPDATE, name, content, request_id=environment.request_id())
+        environment.settle()
+        while (answer := self._answer(update_id(number))) is None and run.is_open and environment.skip_to_next():
+            pass
+        if answer is None:
+            raise Stuck(f"update {name} is not answered: {self._why_stuck()}")
+        error = answer.facts.get("error")
+        if isinstance(error, dict):
+            raise UpdateFailed(RunErrorFacts.from_facts(error))
+        return json.loads(environment.journal.content(answer.content or b"null"))
+
+    def _answer(self, step_id: str) -> Unpacked | None:
+        for event in self._run.events:
+            if event.kind == kinds.UPDATE_COMPLETED and event.step_id == step_id:
+                return unpack(event.payload)
+        return None
 
     def cancel(self) -> None:
         """Asks it to end."""
@@ -152,11 +187,8 @@ class RunHandle:
     def _decide(self, name: str, decision: str, by: str, comment: Any) -> None:
         environment = self._environment
         environment.settle()
-        while not self._asked(name) and self._run.is_open:
-            before_us = environment.now_us
-            environment.skip_to_next()
-            if environment.now_us == before_us:
-                break
+        while not self._asked(name) and self._run.is_open and environment.skip_to_next():
+            pass
         asked = self._asked(name)
         if len(asked) != 1:
             pending = ", ".join(each.facts.approval_id for each in self.approvals) or "none"

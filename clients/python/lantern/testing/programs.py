@@ -1,6 +1,8 @@
 """Workflow code as programs that a test can watch."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from lantern.program.calls import StepCall
 from lantern.program.host import RunInfo, WorkflowHost
@@ -26,19 +28,73 @@ class Markers:
         return self._values.setdefault((run_id, step_id), value)
 
 
+class Host(Protocol):
+    """What runs the code of one run: the Program of the kernel, and the code of its steps."""
+
+    @property
+    def has_compensation(self) -> bool:
+        """See Program."""
+        ...
+
+    def begin(self, view: ReplayView) -> None:
+        """See Program."""
+        ...
+
+    def advance(self) -> Sequence[Command]:
+        """See Program."""
+        ...
+
+    def resolve(self, outcome: Happening) -> None:
+        """See Program."""
+        ...
+
+    def marker_value(self, step_id: str) -> bytes:
+        """See Program."""
+        ...
+
+    def step_call(self, step_id: str) -> StepCall:
+        """What a step consists of."""
+        ...
+
+    def close(self) -> None:
+        """Ends it, wherever it stands."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Agent:
+    """Something that can be started by its name."""
+
+    # The name.
+    name: str
+    # SHA-256 (hex) of its definition.
+    digest: str
+    # A fresh host for a run: its id, its workflow id and its input.
+    host: Callable[[str, str, bytes], Host]
+
+    @classmethod
+    def of(cls, definition: Definition) -> "Agent":
+        """A workflow as an agent."""
+
+        def host(run_id: str, workflow_id: str, content: bytes) -> Host:
+            return WorkflowHost(definition, content, RunInfo(run_id=run_id, workflow_id=workflow_id))
+
+        return cls(name=definition.name, digest=definition.digest, host=host)
+
+
 class WatchedProgram:
-    """One run of workflow code, and all that it asked for.
+    """The program of one run, and all that it asked for.
 
     Attributes:
         commands: In order.
     """
 
-    def __init__(self, definition: Definition, run_id: str, workflow_id: str, content: bytes, markers: Markers) -> None:
-        self.digest = definition.digest
+    def __init__(self, agent: Agent, run_id: str, workflow_id: str, content: bytes, markers: Markers) -> None:
+        self.digest = agent.digest
         self.commands: list[Command] = []
         self._run_id = run_id
         self._markers = markers
-        self._host = WorkflowHost(definition, content, RunInfo(run_id=run_id, workflow_id=workflow_id))
+        self._host = agent.host(run_id, workflow_id, content)
 
     @property
     def has_compensation(self) -> bool:
