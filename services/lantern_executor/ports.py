@@ -48,6 +48,10 @@ class JournalPort(Protocol):
         """Creates a run, where asked with a lease for this worker."""
         ...
 
+    async def cancel_run(self, run_id: str, request_id: str) -> None:
+        """Asks for the end of a run, once per request id; one that has ended is as it is."""
+        ...
+
     async def open_run(self, run_id: str, epoch: int) -> OpenedRun:
         """Takes up a run whose lease was granted to this worker; raises LEASE_LOST where it is another's."""
         ...

@@ -1,6 +1,7 @@
 """What the replay core leaves to its driver to do."""
 
 from dataclasses import dataclass
+from hashlib import sha256
 
 from lantern_kernel.commands import (
     CompleteUpdate,
@@ -116,5 +117,5 @@ Work = StepWork | StopWork | MarkerWork | TimerWork | ApprovalWork | ChildWork |
 
 
 def child_request_id(run_id: str, step_id: str) -> str:
-    """The request id under which a run creates the child of that step."""
-    return f"child:{run_id}|{step_id}"
+    """The request id under which a run creates the child of that step; acceptable whatever the step is called."""
+    return f"child:{run_id}:{sha256(step_id.encode()).hexdigest()[:40]}"

@@ -143,6 +143,11 @@ class GrpcJournal:
     async def _create(self, call: journal_pb.CreateRunRequest) -> CreatedRun:
         return wire.to_created(await _answered(lambda: self._processes.present.runs.CreateRun(call), CREATE_BOUND_S))
 
+    async def cancel_run(self, run_id: str, request_id: str) -> None:
+        """See JournalPort."""
+        request = journal_pb.SendToRunRequest(request_id=request_id, run_id=run_id, kind="cancel")
+        await _answered(lambda: self._processes.present.runs.SendToRun(request))
+
     async def open_run(self, run_id: str, epoch: int) -> OpenedRun:
         """See JournalPort. After an outage all drives ask at once: a few at a time are let through."""
 

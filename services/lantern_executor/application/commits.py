@@ -108,6 +108,15 @@ class Commits:
                 return False
         return bool(course.ending)
 
+    async def events(self) -> None:
+        """Commits what is decided but for the end of the drive, and waits for it.
+
+        Raises:
+            LanternError: The journal refused it.
+        """
+        await self._settled()
+        await self._commit_events()
+
     async def stop(self) -> None:
         """Gives up what is under way: whether it goes in is not known, as after a crash."""
         task, self._background = self._background, None

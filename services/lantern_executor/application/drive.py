@@ -8,7 +8,9 @@ happens meanwhile (steps end, timers come due, the inbox fills) is taken in toge
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 
+from lantern_executor.application.children import Children, Start
 from lantern_executor.application.commits import Commits, durability_of
 from lantern_executor.application.execution import StepExecution
 from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun, Run
@@ -46,18 +48,31 @@ class Drive:
         run_id: str,
         epoch: int,
         created: CreatedRun | None = None,
+        start: Start | None = None,
     ) -> None:
-        """`created` is what the journal answered where the run was created with this lease: then it is open already."""
+        """What drives a run.
+
+        Args:
+            journal: See JournalPort.
+            programs: See ProgramsPort.
+            sources: See Sources.
+            run_id: The run.
+            epoch: The lease.
+            created: What the journal answered where the run was created with this lease: then it is open already.
+            start: Creates children and drives them here where there is room; by default they are only queued.
+        """
         self.run_id = run_id
         self.epoch = epoch
         self._journal = journal
         self._programs = programs
         self._sources = sources
         self._created = created
-        self._execution = StepExecution(journal, sources, self._be_sure)
+        self._execution = StepExecution(journal, sources, self._be_sure, self._now_us)
         self._running: dict[asyncio.Task[StepEnd], StepWork] = {}
         self._ended: list[asyncio.Task[StepEnd]] = []
+        self._start: Start = start or partial(journal.create_run, with_lease=False)
         self._commits: Commits | None = None
+        self._children: Children | None = None
         self._wake = asyncio.Event()
         self._inbox_news = False
         self._inbox_announced = False
@@ -125,26 +140,41 @@ class Drive:
         """Returns whether the run is to be handed back."""
         opened = await self._open()
         self._clock_offset_us = opened.now_us - self._sources.monotonic_us()
-        program = self._programs.start(await self._with_input(opened.run))
-        try:
-            course = Course(
-                run_id=opened.run.run_id,
-                workflow_id=opened.run.workflow_id,
-                epoch=self.epoch,
-                program=program,
-                sources=self._sources,
-                now_us=self._now_us,
-            )
-            tail = await self._load(course, opened)
-            course.take_inbox(opened.inbox)
-            mode = durability_of(opened.events[0])
-            self._commits = Commits(self._journal, course, tail, opened.run.tenant_id, mode, self._wake.set)
-            return await self._live(course, self._commits, program, opened.run)
-        finally:
-            await self._stop_steps()  # before the program: their functions may still use what it holds
-            if self._commits is not None:
-                await self._commits.stop()
-            program.close()
+        run = await self._with_input(opened.run)
+        resets: tuple[tuple[int, int], ...] = ()
+        while True:
+            program = self._programs.start(run)
+            try:
+                found = await self._drive_along(program, opened, resets)
+            finally:
+                await self._stop_all()  # before the program: their functions may still use what it holds
+                program.close()
+            if isinstance(found, bool):
+                return found
+            resets = (*resets, found)
+
+    async def _drive_along(
+        self, program: Program, opened: OpenedRun, resets: tuple[tuple[int, int], ...]
+    ) -> bool | tuple[int, int]:
+        """Whether the run is to be handed back; or a reset in its history, by which this is to be begun anew."""
+        course = Course(
+            run_id=opened.run.run_id,
+            workflow_id=opened.run.workflow_id,
+            epoch=self.epoch,
+            program=program,
+            sources=self._sources,
+            now_us=self._now_us,
+            resets=resets,
+        )
+        tail = await self._load(course, opened)
+        if tail is None:
+            assert course.reset_found is not None, "nothing else ends the loading"
+            return course.reset_found
+        course.take_inbox(opened.inbox)
+        mode = durability_of(opened.events[0])
+        self._commits = Commits(self._journal, course, tail, opened.run.tenant_id, mode, self._wake.set)
+        self._children = Children(self._journal, self._start, opened.run, self.epoch, self._wake.set)
+        return await self._live(course, self._commits, self._children, program, opened.run)
 
     async def _open(self) -> OpenedRun:
         if self._created is None:
@@ -154,12 +184,14 @@ class Drive:
             run=self._created.run, events=events, head_seq=events[-1].seq, inbox=(), now_us=events[-1].time_us
         )
 
-    async def _load(self, course: Course, opened: OpenedRun) -> Tail:
-        """Feeds the whole history, page by page, and returns where it ends."""
+    async def _load(self, course: Course, opened: OpenedRun) -> Tail | None:
+        """Feeds the whole history, page by page, and returns where it ends; None where the course found a reset."""
         page: list[Event] = list(opened.events)
         last: Event | None = None
         while True:
             course.load(page)
+            if course.reset_found is not None:
+                return None
             last = page[-1] if page else last
             if last is None or last.seq >= opened.head_seq:
                 break
@@ -176,7 +208,7 @@ class Drive:
             return run
         return replace(run, input=await self._journal.get_blob(run.tenant_id, run.input_blob))
 
-    async def _live(self, course: Course, commits: Commits, program: Program, run: Run) -> bool:
+    async def _live(self, course: Course, commits: Commits, children: Children, program: Program, run: Run) -> bool:
         while True:
             self._wake.clear()
             if self._is_in_doubt:
@@ -184,17 +216,21 @@ class Drive:
             if self._inbox_news:
                 await self._read_inbox(course)
             self._take_ended(course)
+            for work, error in children.take_refused():
+                course.child_refused(work, error)
             if not self._draining:
                 course.pass_time()
             course.advance(beginning=not self._draining)
             if course.wanted is not None:
                 course.provide(await self._journal.get_blob(run.tenant_id, course.wanted))
                 continue
-            if not self._running and (course.is_paused or not self._draining):
+            is_idle = not self._running and not course.child_stops and children.are_settled
+            if is_idle and (course.is_paused or not self._draining):
                 course.park_if_idle()
             await self._stop_unwanted(course)
             if course.ending:
                 await self._stop_steps()  # what is left running when a run ends does not outlive it
+                await self._leave_children(course, commits, children)
             if commits.may_wait and not self._draining:
                 commits.begin()
             elif course.events or course.ending:
@@ -202,14 +238,32 @@ class Drive:
                     return False
                 if course.events or course.ending:
                     continue  # refused for the inbox: decide anew
+            self._begin_children(course, children)
             if course.starts and not self._draining:
                 await self._be_sure()
                 if self._draining:
                     continue  # meanwhile: what was not begun is begun elsewhere
                 self._dispatch(course, program, run)
-            if self._draining and not self._running:
+            if self._draining and not self._running and children.are_settled:
                 return True
             await self._sleep(course.next_due_us)
+
+    def _begin_children(self, course: Course, children: Children) -> None:
+        """Creates and cancels the children of which the events are committed."""
+        if course.children:
+            for work in course.take_children():
+                children.create(work)
+        if course.child_stops:
+            stops, course.child_stops = course.child_stops, []
+            for work in stops:
+                children.cancel(work)
+
+    async def _leave_children(self, course: Course, commits: Commits, children: Children) -> None:
+        """Before a drive ends, what it has begun is created: an abandoned child outlives the run."""
+        if course.children or course.child_stops:
+            await commits.events()
+            self._begin_children(course, children)
+        await children.settled()
 
     @property
     def _is_in_doubt(self) -> bool:
@@ -305,6 +359,13 @@ class Drive:
             for task in unwanted:
                 del self._running[task]
             await self._cancel(unwanted)
+
+    async def _stop_all(self) -> None:
+        """Gives up all that is under way."""
+        await self._stop_steps()
+        for under_way in (self._commits, self._children):
+            if under_way is not None:
+                await under_way.stop()
 
     async def _stop_steps(self) -> None:
         """Cancels what still runs. Its outcome is unknown, as after a crash."""

@@ -26,12 +26,20 @@ class StepExecution:
         journal: Where claims are made and settled.
         sources: Names each claim.
         be_sure: Returns while the lease is certain to be ours, or raises; awaited last before anything is dispatched.
+        now_us: The journal's time.
     """
 
-    def __init__(self, journal: JournalPort, sources: Sources, be_sure: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        journal: JournalPort,
+        sources: Sources,
+        be_sure: Callable[[], Awaitable[None]],
+        now_us: Callable[[], int],
+    ) -> None:
         self._journal = journal
         self._sources = sources
         self._be_sure = be_sure
+        self._now_us = now_us
 
     async def execute(self, work: StepWork, call: StepCall, context: StepContext) -> StepEnd:
         """How the attempt ended.
@@ -65,10 +73,17 @@ class StepExecution:
         return end
 
     async def _run(self, work: StepWork, call: StepCall, context: StepContext) -> Completed | Failure:
-        timeout_ms = work.command.timeout_ms
-        if timeout_ms is None:
+        timeout_ms, total_ms = work.command.timeout_ms, work.command.total_timeout_ms
+        bound_s = None if timeout_ms is None else timeout_ms / 1_000
+        if work.deadline_us is not None and total_ms is not None:
+            left_s = (work.deadline_us - self._now_us()) / 1e6
+            if bound_s is None or left_s < bound_s:
+                bound_s, timeout_ms = left_s, total_ms
+        if bound_s is None or timeout_ms is None:
             return await call.run(context)
-        scope = asyncio.timeout(timeout_ms / 1_000)
+        if bound_s <= 0:  # the attempts before this one, or the time that nobody drove it, took all there was
+            return failures.timed_out(work.command.type, context.step_id, timeout_ms)
+        scope = asyncio.timeout(bound_s)
         try:
             async with scope:
                 return await call.run(context)

@@ -158,6 +158,7 @@ class Executor:
             run_id=run_id,
             epoch=epoch,
             created=created,
+            start=self.start_run,
         )
         task = asyncio.create_task(self._run(drive, previous), name=f"drive {run_id}")
         self._active[run_id] = _Active(drive=drive, task=task)

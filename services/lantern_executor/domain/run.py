@@ -75,6 +75,20 @@ class StartSignal:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Parent:
+    """The run that starts another one as its child."""
+
+    # The run.
+    run_id: str
+    # The step that the child is in it.
+    step_id: str
+    # The lease under which the parent is driven.
+    epoch: int
+    # Whether the child goes on when the parent has ended.
+    abandon: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StartRequest:
     """What somebody wants to have started."""
 
@@ -96,6 +110,10 @@ class StartRequest:
     signal: StartSignal | None = None
     # The blob that holds the input, `input` being empty then.
     input_blob: BlobRef | None = None
+    # Whose child it is; None for nobody's.
+    parent: Parent | None = None
+    # When its events are committed: sync, async or exit; empty is sync.
+    durability: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ import lantern
 from lantern import registry
 from lantern_executor.adapters.programs import WorkflowPrograms
 from lantern_executor.adapters.steps import LocalStepRunner
-from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun, Run, StartRequest
+from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun, Parent, Run, StartRequest
 from lantern_executor.domain.step import SideEffect, StepContext
 from lantern_executor.domain.tail import Append
 from lantern_kernel import chain, kinds, payloads, reasons
@@ -99,6 +99,8 @@ class JournalWorld:
         self.requests: dict[str, str] = {}
         self.blobs: dict[BlobRef, bytes] = {}
         self.appends = 0
+        self.children: dict[str, Parent] = {}  # by run id
+        self.cancels: list[tuple[str, str]] = []  # run id, request id
 
     def now_us(self) -> int:
         return EPOCH_US + round(asyncio.get_running_loop().time() * 1e6)
@@ -127,10 +129,12 @@ class JournalWorld:
             epoch=0,
         )
         row = self.rows[run_id] = Row(run=run)
+        if request.parent is not None:
+            self.children[run_id] = request.parent
         self.requests[request.request_id] = run_id
         facts = {"agent": request.agent_name} | ({"durability": durability} if durability else {})
         payload = payloads.pack(facts, request.input_blob or request.input)
-        self._write(row, [_own(kinds.RUN_STARTED, payload)], 0)
+        self.write(row, [_own(kinds.RUN_STARTED, payload)], 0)
         return row
 
     def grant(self, run_id: str, worker_id: str, reason: str = "crash") -> int:
@@ -139,7 +143,7 @@ class JournalWorld:
         row.epoch += 1
         row.holder = worker_id
         facts = {"worker": worker_id, "session": 1, "reason": reason}
-        self._write(row, [_own(kinds.LEASE_GRANTED, payloads.pack(facts))], row.epoch)
+        self.write(row, [_own(kinds.LEASE_GRANTED, payloads.pack(facts))], row.epoch)
         row.run = replace(row.run, state="RUNNING", waiting_on="", epoch=row.epoch)
         return row.epoch
 
@@ -149,6 +153,14 @@ class JournalWorld:
         payload = b'{"from":"outside"}' if blob is None else b""
         number = len(row.inbox) + 1
         row.inbox.append(InboxEntry(number=number, kind=kind, name=name, payload=payload, payload_blob=blob))
+
+    def end_child(self, run_id: str, state: str, data: bytes | None = None) -> None:
+        """A child ends: its parent is told, unannounced."""
+        row, parent = self.rows[run_id], self.children[run_id]
+        row.run = replace(row.run, state=state)
+        inbox = self.rows[parent.run_id].inbox
+        payload = payloads.pack({"runId": run_id, "state": state}, data)
+        inbox.append(InboxEntry(number=len(inbox) + 1, kind="child", name=parent.step_id, payload=payload))
 
     def append(self, append: Append) -> None:
         row = self.rows[append.run_id]
@@ -167,7 +179,7 @@ class JournalWorld:
         last = append.events[-1]
         if last.kind in kinds.ENDS_DRIVE and append.consumed_inbox_number < len(row.inbox):
             raise LanternError(reasons.INBOX_AHEAD, "the inbox holds more")
-        self._write(row, append.events, append.epoch)
+        self.write(row, append.events, append.epoch)
         self.appends += 1
         self._project(row, last)
 
@@ -187,7 +199,7 @@ class JournalWorld:
             state = "FAILED" if last.kind == kinds.RUN_FAILED else "CANCELLED"
             row.run = replace(row.run, state=state, error=RunErrorFacts.from_facts(unpacked.facts))
 
-    def _write(self, row: Row, events: Sequence[NewEvent], epoch: int) -> None:
+    def write(self, row: Row, events: Sequence[NewEvent], epoch: int) -> None:
         for event in events:
             blob = payloads.named_blob(event.payload)
             assert blob is None or blob in self.blobs, "kept before it is named"
@@ -273,9 +285,17 @@ class FakeJournal:
         if request.request_id in self.world.requests:
             run = self.world.rows[self.world.requests[request.request_id]].run
             return CreatedRun(run=run, created=False, epoch=0, events=())
+        parent = request.parent
+        if parent is not None and self.world.rows[parent.run_id].epoch != parent.epoch:
+            raise LanternError(reasons.LEASE_LOST, "the parent is another's")
         row = self.world.create(request)
         epoch = self.world.grant(row.run.run_id, self.worker_id, "start") if with_lease else 0
         return CreatedRun(run=row.run, created=True, epoch=epoch, events=tuple(row.events) if epoch else ())
+
+    async def cancel_run(self, run_id: str, request_id: str) -> None:
+        await asyncio.sleep(0)
+        if (run_id, request_id) not in self.world.cancels:
+            self.world.cancels.append((run_id, request_id))
 
     async def open_run(self, run_id: str, epoch: int) -> OpenedRun:
         await asyncio.sleep(0)

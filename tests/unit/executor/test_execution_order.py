@@ -74,7 +74,7 @@ class Attempt:
         return Completed(output=b"1")
 
     async def execute(self) -> object:
-        execution = StepExecution(self.journal, SimulatedSources(), self.be_sure)
+        execution = StepExecution(self.journal, SimulatedSources(), self.be_sure, lambda: 0)
         return await execution.execute(self.work, StepCall(run=self.run, room=self.room), self.context)
 
 

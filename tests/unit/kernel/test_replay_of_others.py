@@ -19,9 +19,10 @@ from lantern_kernel.commands import (
     StartTimer,
     Withdraw,
 )
+from lantern_kernel.names import USER_ID
 from lantern_kernel.nondeterminism import NonDeterminism
 from lantern_kernel.outcomes import Notice
-from lantern_kernel.work import ApprovalWork, ChildWork, StepWork, StopWork, TimerWork, UpdateWork
+from lantern_kernel.work import ApprovalWork, ChildWork, StepWork, StopWork, TimerWork, UpdateWork, child_request_id
 
 
 def step(step_id: str, **named: Any) -> RunStep:
@@ -132,7 +133,8 @@ def test_an_approval_that_is_recorded_is_not_asked_for_again() -> None:
 def test_the_end_of_a_child_is_told(state: str) -> None:
     run = Written()
     run.replay.issue(child())
-    request_id = f"child:{RUN_ID}|part"
+    request_id = child_request_id(RUN_ID, "part")
+    assert USER_ID.fullmatch(child_request_id(RUN_ID, "part[3]" * 40)), "an id that a request may have"
     assert run.work() == [ChildWork(command=child(), request_id=request_id, is_started=False)]
     run.write(kinds.CHILD_STARTED, "part", name="part", agent="worker")
     error: dict[str, Any] = {} if state == "SUCCEEDED" else {"error": {"code": "NO", "message": "no"}}
