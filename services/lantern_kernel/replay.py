@@ -110,8 +110,9 @@ class Replay:
         self._terminal: AppliedEvent | None = None
         self._end: End | None = None
         self._is_end_taken = False
-        # Every command that has an event.
+        # Every command that has an event; all that ended alike share one machine, so that they cost little memory.
         self._machines: dict[str, Machine] = {}
+        self._ended: dict[tuple[type[Machine], str], Machine] = {}
         # Commands of the history that the program has not issued yet, and the other way round; one is always empty.
         self._recorded: deque[Recorded] = deque()
         self._asked: deque[Begun] = deque()
@@ -251,7 +252,7 @@ class Replay:
         if outcome is not None:
             self._queue.append(outcome)
         if machine.is_ended:
-            self._open.pop(step_id, None)
+            self._end_command(step_id, machine)
         elif kind == kinds.STEP_RETRYING:
             self._due.append(step_id)
 
@@ -289,7 +290,11 @@ class Replay:
         machine.apply(event, content.facts)
         if outcome is not None:
             self._queue.append(outcome)
-            self._open.pop(step_id, None)
+            self._end_command(step_id, machine)
+
+    def _end_command(self, step_id: str, machine: Machine) -> None:
+        self._open.pop(step_id, None)
+        self._machines[step_id] = self._ended.setdefault((type(machine), machine.state), machine)
 
     def _check_against_asked(self, event: AppliedEvent, recorded: Recorded) -> None:
         if self._asked:
@@ -394,6 +399,7 @@ class Replay:
                 if step_id not in self._matched:
                     return None
                 self._queue.popleft()
+                self._matched.discard(step_id)
                 if step_id in self._withdrawn:
                     continue
                 if self._in_history and isinstance(self._machines[step_id], StepMachine):
