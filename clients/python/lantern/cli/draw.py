@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from lantern.cli.differences import code_fix_lines
 from lantern.cli.waterfall import Bar, Outcome, Point, Resume, Row, Waterfall
 from lantern.client.run import Run
 from lantern_kernel.blobs import BlobRef
@@ -218,7 +219,9 @@ def run_end(run: Run) -> list[Text]:
     if run.state == "SUCCEEDED":
         shown = _pretty(run.result) if run.result_blob is None else _blob(run.result_blob)
         lines.append(Text.assemble(("result  ", "bold green"), shown))
-    if run.error is not None:
+    difference = code_fix_lines(run)
+    lines.extend(difference)
+    if run.error is not None and not difference:
         where = f" (step {run.error.step_id})" if run.error.step_id else ""
         lines.append(Text.assemble(("error   ", "bold red"), f"{run.error.code}: {run.error.message}{where}"))
         lines.extend(Text(f"        {key}: {value}", style="dim") for key, value in (run.error.details or {}).items())

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from lantern import registry
 from lantern.cli.console import make_console, print_line
+from lantern.cli.differences import side_lines
 from lantern.cli.exit_codes import OK, RUN_FAILED
 from lantern.cli.run_export import fetch_history
 from lantern.cli.run_json import dump
@@ -114,9 +115,4 @@ def lines_of(checked: Checked) -> list[Text]:
     if difference is None:
         return [head, Text(f"  {checked.why}")]
     head.append(f" at event {difference['seq']} of {checked.event_count}")
-    sides = (("recorded", "recorded", "recordedSource"), ("code asks", "asked", "askedSource"))
-    lines = [head]
-    for word, what, where in sides:
-        source = f"  ({difference[where]})" if difference.get(where) else ""
-        lines.append(Text(f"  {word:<9}  {difference[what]}{source}"))
-    return lines
+    return [head, *side_lines(difference)]
