@@ -267,6 +267,7 @@ class Drive:
 
     def _begin(self, work: StepWork) -> None:
         command, around = work.command, self._around
+        assert command.step_id not in self.run.ended_steps, f"step {command.step_id} is recorded, and executed again"
         info = StepInfo(
             run_id=self.run.run_id,
             workflow_id=self.run.workflow_id,

@@ -439,6 +439,8 @@ class MemoryJournal:
             before = run.events[-1] if run.events else None
             seq, time_us = len(run.events) + 1, max(self._now_us(), before.time_us if before else 0)
             digest = event.digest(run_id=run.run_id, seq=seq, epoch=run.epoch)
+            if event.kind in (kinds.STEP_COMPLETED, kinds.STEP_FAILED):
+                run.ended_steps.add(event.step_id)
             run.events.append(
                 Event(
                     seq=seq,

@@ -91,6 +91,8 @@ class StoredRun:
     cause: str = "start"
     # In order.
     events: list[Event] = field(default_factory=list[Event])
+    # The steps whose end is recorded: none of them may be executed again.
+    ended_steps: set[str] = field(default_factory=set[str])
     # What others said, in order.
     inbox: list[Entry] = field(default_factory=list[Entry])
     # The last entry that an event took in.
