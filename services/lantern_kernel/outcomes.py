@@ -11,7 +11,19 @@ from lantern_kernel.event import AppliedEvent
 from lantern_kernel.payloads import RunErrorFacts, Unpacked
 from lantern_kernel.refusal import refused
 
-_NO_FACTS: Mapping[str, Any] = MappingProxyType({})
+_COMPLETES = frozenset(
+    {
+        kinds.STEP_COMPLETED,
+        kinds.STEP_FAILED,
+        kinds.MARKER_RECORDED,
+        kinds.TIMER_FIRED,
+        kinds.APPROVAL_DECIDED,
+        kinds.CHILD_COMPLETED,
+    }
+)
+"""Events that answer a command."""
+
+NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
 
 def _no_facts() -> Mapping[str, Any]:

@@ -44,7 +44,7 @@ from lantern_kernel.machines import MACHINES, Machine
 from lantern_kernel.machines.step import StepMachine
 from lantern_kernel.machines.timer import TimerMachine
 from lantern_kernel.nondeterminism import NonDeterminism
-from lantern_kernel.outcomes import Happening, Notice, Outcome, outcome_of
+from lantern_kernel.outcomes import COMPLETES, Happening, Notice, Outcome, outcome_of
 from lantern_kernel.payloads import Unpacked, unpack
 from lantern_kernel.recorded import Begun, Recorded, describe_command, describe_end
 from lantern_kernel.refusal import refused, whole_number
@@ -76,18 +76,6 @@ _OF_A_COMMAND = frozenset(
 
 _TOLD_OF_A_COMMAND = frozenset({kinds.APPROVAL_DECIDED, kinds.APPROVAL_DELEGATED, kinds.CHILD_COMPLETED})
 """Events about one command that others cause."""
-
-_COMPLETES = frozenset(
-    {
-        kinds.STEP_COMPLETED,
-        kinds.STEP_FAILED,
-        kinds.MARKER_RECORDED,
-        kinds.TIMER_FIRED,
-        kinds.APPROVAL_DECIDED,
-        kinds.CHILD_COMPLETED,
-    }
-)
-"""Events that answer a command."""
 
 PATCH_PREFIX = "patch:"
 """Of the names of the markers by which programs tell old runs from new ones."""
@@ -230,7 +218,7 @@ class Replay:
     def _apply_to_command(self, event: AppliedEvent) -> None:
         step_id, kind = event.step_id, event.kind
         content = unpack(event.payload)
-        outcome = outcome_of(event, content) if kind in _COMPLETES else None
+        outcome = outcome_of(event, content) if kind in COMPLETES else None
         machine = self._machines.get(step_id)
         if machine is None:
             begin = MACHINES.get(kind)
@@ -279,7 +267,7 @@ class Replay:
     def _apply_told(self, event: AppliedEvent, content: Unpacked) -> None:
         """What others decided or did; of a command that this history does not know (a reset) it may come to nothing."""
         step_id = event.step_id
-        outcome = outcome_of(event, content) if event.kind in _COMPLETES else None
+        outcome = outcome_of(event, content) if event.kind in COMPLETES else None
         machine = self._machines.get(step_id)
         if machine is None:
             if outcome is not None and event.kind == kinds.CHILD_COMPLETED:
