@@ -11,7 +11,7 @@ from lantern_kernel.event import AppliedEvent
 from lantern_kernel.payloads import RunErrorFacts, Unpacked
 from lantern_kernel.refusal import refused
 
-_COMPLETES = frozenset(
+COMPLETES = frozenset(
     {
         kinds.STEP_COMPLETED,
         kinds.STEP_FAILED,
@@ -23,7 +23,7 @@ _COMPLETES = frozenset(
 )
 """Events that answer a command."""
 
-NO_FACTS: Mapping[str, Any] = MappingProxyType({})
+_NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
 
 def _no_facts() -> Mapping[str, Any]:
