@@ -11,7 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, overload
 
+from lantern.program import guard
 from lantern.program.failures import is_ours
+from lantern.program.reading import findings_in
 from lantern_kernel import names
 
 WorkflowFunction = Callable[..., Coroutine[Any, Any, Any]]
@@ -32,6 +34,8 @@ class Definition:
     digest: str
     # The folder that source positions are given relative to.
     root: Path
+    # Whether clocks, chance and the outside are refused in it.
+    is_guarded: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +60,8 @@ class _Mark:
     name: str
     # The function.
     function: WorkflowFunction
+    # As of Definition.
+    is_guarded: bool
 
 
 _marks: list[_Mark] = []
@@ -68,8 +74,8 @@ _tools: list[Tool] = []
 @overload
 def workflow(function: _F, /) -> _F: ...
 @overload
-def workflow(*, name: str = "") -> Callable[[_F], _F]: ...
-def workflow(function: WorkflowFunction | None = None, /, *, name: str = "") -> Any:
+def workflow(*, name: str = "", guarded: bool = True) -> Callable[[_F], _F]: ...
+def workflow(function: WorkflowFunction | None = None, /, *, name: str = "", guarded: bool = True) -> Any:
     """Marks an async function as a workflow: `@lantern.workflow(name="order")`, or just `@lantern.workflow`.
 
     The function takes `ctx` and, if it wants it, the run's input. It stays what it is; it can be called and tested.
@@ -77,6 +83,7 @@ def workflow(function: WorkflowFunction | None = None, /, *, name: str = "") -> 
     Args:
         function: The function.
         name: The agent's name; by default the function's.
+        guarded: False lets its code read clocks, chance and the outside; then only you know whether it can be replayed.
 
     Raises:
         TypeError: It is not async, or takes no argument.
@@ -88,7 +95,9 @@ def workflow(function: WorkflowFunction | None = None, /, *, name: str = "") -> 
             raise TypeError(f"a workflow is an `async def` function; {marked!r} is not")
         if _positional(marked) < 1:
             raise TypeError(f"a workflow takes ctx as its first argument; {marked.__qualname__} takes none")
-        _marks.append(_Mark(name=names.check_user_id("workflow name", name or marked.__name__), function=marked))
+        guard.install()
+        checked = names.check_user_id("workflow name", name or marked.__name__)
+        _marks.append(_Mark(name=checked, function=marked, is_guarded=guarded))
         return marked
 
     return mark if function is None else mark(function)
@@ -137,16 +146,28 @@ def _positional(function: Callable[..., Any]) -> int:
     return min(2, sum(parameter.kind in kinds for parameter in parameters))
 
 
-def define(function: WorkflowFunction, *, name: str = "") -> Definition:
-    """The definition of one function, by its module's file; for tests and for whoever has the function at hand."""
+def define(function: WorkflowFunction, *, name: str = "", guarded: bool = True) -> Definition:
+    """The definition of one function, by its module's file; for tests and for whoever has the function at hand.
+
+    Raises:
+        LoadError: It has no file, or its code calls what a guarded workflow must not.
+    """
+    guard.install()
     module = sys.modules[function.__module__]
     file = _file_of(module, function.__module__)
+    root = _import_root(file)
+    if guarded:
+        findings = findings_in(function, root)
+        if findings:
+            lines = "".join(f"\n  {finding.message}" for finding in findings)
+            raise LoadError(f"workflow {name or function.__name__} cannot be replayed:{lines}")
     return Definition(
         name=name or function.__name__,
         function=function,
         takes_input=_positional(function) > 1,
         digest=_digest(file),
-        root=_import_root(file),
+        root=root,
+        is_guarded=guarded,
     )
 
 
@@ -174,7 +195,7 @@ def load_module(spec: str) -> list[Definition]:
         if _is_in(module, mark.function):
             if mark.name in found and found[mark.name].function is not mark.function:
                 raise LoadError(_two_of_one_name("workflows", mark.name, found[mark.name].function, mark.function))
-            found[mark.name] = define(mark.function, name=mark.name)
+            found[mark.name] = define(mark.function, name=mark.name, guarded=mark.is_guarded)
     if not found and not any(_is_in(module, tool.function) for tool in _tools):
         raise LoadError(
             f"{spec} holds no workflow or tool: mark an async function with @lantern.workflow(name=...)"

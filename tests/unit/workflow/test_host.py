@@ -6,6 +6,7 @@ Method: small workflows driven by hand; outcomes handed over one by one; outer l
 import asyncio
 import itertools
 import json
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from host_kit import INFO, done, end_of, error_of, failed, host_of, ids
 
 import lantern
 from lantern.program.calls import FunctionCall, HttpCall
+from lantern.program.host import WorkflowHost
+from lantern.registry import define
 from lantern_kernel import reasons
 from lantern_kernel.commands import Fail, RecordMarker, RunStep, StartTimer, Succeed
 from lantern_kernel.errors import InvalidField, LanternError
@@ -68,6 +71,34 @@ def test_values_come_back_as_json_gives_them_live_and_replayed() -> None:
     assert recorded == b'[1,{"a":[2]}]'
     host.resolve(done("pair", recorded))
     assert host.advance() == [Succeed(result=recorded)]
+
+
+def test_time_and_chance_are_read_once_and_read_back() -> None:
+    class Fixed:
+        def now_us(self) -> int:
+            return 1_750_000_000_123_456
+
+        def random01(self) -> float:
+            return 0.1
+
+        def uuid(self) -> str:
+            return "6f7f1c3e-0d1a-4b0e-8f0a-3f6f3f1f2f3f"
+
+    async def program(ctx: lantern.Context) -> Any:
+        now = await ctx.now()
+        assert (now.isoformat(), now.tzinfo) == ("2025-06-15T15:06:40.123456+00:00", UTC)
+        again = await ctx.now()
+        return [await ctx.random(), str(await ctx.uuid()), (again - now).total_seconds()]
+
+    host = WorkflowHost(define(program), b"", INFO, Fixed())
+    for step_id in ("now", "now[1]", "random", "uuid"):
+        (command,) = host.advance()
+        assert isinstance(command, RecordMarker)
+        assert command.step_id == step_id
+        assert command.source.startswith("test_host.py:")
+        value = host.marker_value(step_id)
+        host.resolve(done(step_id, value if step_id != "now[1]" else b"1750000001123456"))
+    assert host.advance() == [Succeed(result=b'[0.1,"6f7f1c3e-0d1a-4b0e-8f0a-3f6f3f1f2f3f",1.0]')]
 
 
 def test_an_http_step() -> None:

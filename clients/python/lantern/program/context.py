@@ -3,23 +3,33 @@
 import asyncio
 import math
 import sys
+import uuid
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, TypeVar
 
 from lantern.program.calls import FunctionCall, HttpCall, HttpResponse, StepCall
 from lantern.program.failures import NotReplayable, StepError
+from lantern.program.surroundings import Surroundings
 from lantern_kernel import json_bytes, names
 from lantern_kernel.commands import Claim, Effects, KeyScope, RecordMarker, RunStep, StartTimer
 from lantern_kernel.errors import InvalidField
 from lantern_kernel.retry import RetryPolicy
 
 SLEEP_S_MAX = 100 * 366 * 24 * 3600
+_T = TypeVar("_T")
 _NOTHING: Any = object()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ONCE = RetryPolicy()
 
 
 class Asks(Protocol):
     """What a context needs of the host behind it."""
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """Where time and chance come from."""
+        ...
 
     def name_once(self, name: str) -> str:
         """The step id for a name: the name itself, and `name[1]`, `name[2]` ... when it is used again."""
@@ -202,6 +212,28 @@ class Context:
         async def run() -> Any:
             command = RecordMarker(step_id=self._host.name_once(name), name=name, source=source)
             return json_bytes.decode_recorded(await self._host.ask_marker(command, function))
+
+        return run()
+
+    def now(self) -> Coroutine[Any, Any, datetime]:
+        """The time, in UTC, recorded when it is first read; to be awaited."""
+        return self._marker("now", self._host.surroundings.now_us, lambda us: _EPOCH + timedelta(microseconds=us))
+
+    def random(self) -> Coroutine[Any, Any, float]:
+        """A random number from 0 up to, not including, 1, recorded when it is first drawn; to be awaited."""
+        return self._marker("random", self._host.surroundings.random01, float)
+
+    def uuid(self) -> Coroutine[Any, Any, uuid.UUID]:
+        """A new UUID, recorded when it is first made; to be awaited."""
+        return self._marker("uuid", self._host.surroundings.uuid, uuid.UUID)
+
+    def _marker(self, name: str, function: Callable[[], Any], read: Callable[[Any], _T]) -> Coroutine[Any, Any, _T]:
+        caller = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the user's line
+        source = self._host.source_of(caller.f_code.co_filename, caller.f_lineno)
+
+        async def run() -> _T:
+            command = RecordMarker(step_id=self._host.name_once(name), name=name, source=source)
+            return read(json_bytes.decode_recorded(await self._host.ask_marker(command, function)))
 
         return run()
 

@@ -1,6 +1,7 @@
 """How steps and workflows end badly, on the user's side of the fence."""
 
 import os
+import sysconfig
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,8 @@ from lantern_kernel.retry import CLASS_OF_STEP_TYPE, Failure
 from lantern_kernel.texts import printable
 
 _OUR_FOLDERS = tuple(str(Path(folder)) + os.sep for folder in (Path(__file__).parent.parent, *lantern_kernel.__path__))
+_STDLIB = sysconfig.get_path("stdlib") + os.sep
+_SITE = tuple({sysconfig.get_path("purelib") + os.sep, sysconfig.get_path("platlib") + os.sep})
 
 
 class StepError(Exception):
@@ -117,3 +120,12 @@ def describe(error: BaseException) -> str:
 def is_ours(filename: str) -> bool:
     """Whether a source file is Lantern's own, so that the user's fault is shown further out."""
     return filename.startswith(_OUR_FOLDERS)
+
+
+def part_of_stdlib(filename: str) -> str:
+    """The module or package of Python's own library that a source file belongs to; empty for any other file."""
+    if filename.startswith("<frozen "):
+        return filename[len("<frozen ") : -1].split(".", maxsplit=1)[0]
+    if filename.startswith(_STDLIB) and not filename.startswith(_SITE):
+        return filename[len(_STDLIB) :].split(os.sep, maxsplit=1)[0].removesuffix(".py")
+    return ""

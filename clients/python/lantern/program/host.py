@@ -10,8 +10,9 @@ from typing import Any
 
 from lantern.program.calls import StepCall
 from lantern.program.context import Context
-from lantern.program.failures import NotReplayable, StepError, describe, is_ours
+from lantern.program.failures import NotReplayable, StepError, describe, is_ours, part_of_stdlib
 from lantern.program.loop import WorkflowLoop
+from lantern.program.surroundings import Machine, Surroundings
 from lantern.registry import Definition
 from lantern_kernel import json_bytes, reasons
 from lantern_kernel.commands import Cancelled, Command, End, Fail, RecordMarker, RunStep, StartTimer, Succeed
@@ -20,8 +21,6 @@ from lantern_kernel.outcomes import Happening, Outcome
 from lantern_kernel.payloads import RunErrorFacts
 from lantern_kernel.program import ReplayView
 from lantern_kernel.texts import printable
-
-_ASYNCIO = str(Path(asyncio.__file__).parent)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,13 +40,17 @@ class WorkflowHost:
         definition: The workflow.
         input_bytes: The run's input, JSON.
         info: The run.
+        surroundings: Where time and chance come from; by default from this machine.
     """
 
-    def __init__(self, definition: Definition, input_bytes: bytes, info: RunInfo) -> None:
+    def __init__(
+        self, definition: Definition, input_bytes: bytes, info: RunInfo, surroundings: Surroundings | None = None
+    ) -> None:
+        self.surroundings = surroundings or Machine()
         self._definition = definition
         self._input = input_bytes
         self._info = info
-        self._loop = WorkflowLoop()
+        self._loop = WorkflowLoop(is_guarded=definition.is_guarded)
         self._main: asyncio.Future[Any] | None = None
         self._is_ended = False
         self._is_closed = False
@@ -245,11 +248,11 @@ class WorkflowHost:
         return RunErrorFacts(code=reasons.WORKFLOW_ERROR, message=printable(describe(error)), details=details)
 
     def _position_of(self, error: BaseException) -> str:
-        """Where in the user's code an exception came from: the innermost frame that is neither ours nor asyncio's."""
+        """Where in the user's code an exception came from: the innermost frame that is neither ours nor Python's."""
         position, trace = "", error.__traceback__
         while trace is not None:
             filename = trace.tb_frame.f_code.co_filename
-            if not is_ours(filename) and not filename.startswith(_ASYNCIO):
+            if not is_ours(filename) and not part_of_stdlib(filename):
                 position = self.source_of(filename, trace.tb_lineno)
             trace = trace.tb_next
         return position

@@ -131,9 +131,14 @@ class _Ready(asyncio.Handle):
 
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
-    """See the module."""
+    """See the module.
 
-    def __init__(self) -> None:
+    Attributes:
+        is_guarded: Whether `guard` watches over what runs on it.
+    """
+
+    def __init__(self, *, is_guarded: bool = True) -> None:
+        self.is_guarded = is_guarded
         self._ready: deque[_Ready] = deque()
         self._tasks: list[OrderedTask[Any]] = []
         self._tasks_made = 0
