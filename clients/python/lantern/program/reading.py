@@ -137,7 +137,6 @@ def _of_modules() -> Iterator[tuple[ModuleType, str, str]]:
         ("urllib.request", "urlopen", refusals.NETWORK),
         ("_thread", "start_new_thread", refusals.THREADS),
         ("concurrent.futures", "ThreadPoolExecutor ProcessPoolExecutor", refusals.THREADS),
-        ("multiprocessing", "Process Pool", refusals.PROCESSES),
         ("requests", "get post put delete patch head request Session", refusals.NETWORK),
         ("httpx", "get post put delete patch head request Client AsyncClient", refusals.NETWORK),
         ("aiohttp", "ClientSession request", refusals.NETWORK),

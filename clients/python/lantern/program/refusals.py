@@ -52,6 +52,8 @@ _RANDOM = [
     "seed",
 ]
 
+_STARTS = ("system", "exec", "posix_spawn", "spawn", "fork", "forkpty", "kill")
+
 FUNCTIONS: Mapping[ModuleType, Mapping[str, str]] = {
     time: dict.fromkeys(
         [
@@ -137,10 +139,7 @@ EVENTS: Mapping[str, str] = {
         ],
         NETWORK,
     ),
-    **dict.fromkeys(
-        ["subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "os.kill"],
-        PROCESSES,
-    ),
+    **dict.fromkeys(("subprocess.Popen", *map("os.".__add__, _STARTS)), PROCESSES),
     **dict.fromkeys(("os.putenv", "os.unsetenv"), ENVIRONMENT),
     "builtins.input": NETWORK,
 }
