@@ -279,12 +279,22 @@ class Drive:
         )
         takes_us = around.outside.takes_us(command)
         end = self._claimed(work, info)
-        if command.timeout_ms is not None and takes_us > command.timeout_ms * 1000:
-            takes_us = command.timeout_ms * 1000
-            end = timed_out(command.type, command.step_id, command.timeout_ms)
+        limit_us = self._limit_us(work)
+        if limit_us is not None and takes_us > limit_us:
+            takes_us = limit_us
+            end = timed_out(command.type, command.step_id, limit_us // 1000)
         if isinstance(end, Completed) and PAYLOAD_INLINE_BYTES_MAX < len(end.output) <= PAYLOAD_BYTES_MAX:
             end = Completed(output=end.output, blob=around.journal.put_blob(end.output))
         heapq.heappush(self._flights, _Flight(around.now_us() + takes_us, next(self._order), work, end))
+
+    def _limit_us(self, work: StepWork) -> int | None:
+        """How long the attempt may take: its own time-out, and what is left for all of them."""
+        limits: list[int] = []
+        if work.command.timeout_ms is not None:
+            limits.append(work.command.timeout_ms * 1000)
+        if work.deadline_us is not None:
+            limits.append(max(0, work.deadline_us - self._around.now_us()))
+        return min(limits, default=None)
 
     def _claimed(self, work: StepWork, info: StepInfo) -> StepEnd:
         """The attempt's end, after a claim where its author asks for one (SPEC E4)."""

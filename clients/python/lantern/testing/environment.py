@@ -156,8 +156,24 @@ class Environment:
     def offer(self, *workflows: WorkflowFunction | Agent) -> None:
         """Makes workflows known that are started by their name alone, as children are."""
         for workflow in workflows:
-            agent = workflow if isinstance(workflow, Agent) else Agent.of(registry.definition_of(workflow))
+            agent = self._agent_of(workflow)
             self._agents[agent.name] = agent
+
+    def deploy(self, *workflows: WorkflowFunction | Agent) -> None:
+        """Puts other code in the place of workflows of the same names, as a deploy that kills the old workers does.
+
+        Runs in flight are replayed by it at once, those that waited on code_fix, too. An attempt whose reply was on its
+        way is made again, under its key.
+        """
+        self.offer(*workflows)
+        names = {self._agent_of(workflow).name for workflow in workflows}
+        for drive in [each for each in self._drives if each.run.agent_name in names]:
+            self._drives.remove(drive)
+            drive.close()
+            self._journal.expire(drive.run.run_id)
+        for run in self._journal.runs.values():
+            if run.agent_name in names:
+                self._journal.upgrade(run.run_id)
 
     def start(self, workflow: WorkflowFunction | str, input: Any = None, *, workflow_id: str = "") -> RunHandle:  # noqa: A002 - as the client has it
         """Starts a run. Nothing is done before the test waits for something or lets time pass.
@@ -169,7 +185,7 @@ class Environment:
         """
         if not isinstance(workflow, str):
             self.offer(workflow)
-            workflow = registry.definition_of(workflow).name
+            workflow = self._agent_of(workflow).name
         agent = self._agent(workflow)
         content = self.content(json_bytes.encode(input, "input"))
         run = self._journal.create(
@@ -300,6 +316,9 @@ class Environment:
             "lantern.testing waits for the code of steps: inside a running event loop call it in a thread, for"
             " instance `await asyncio.to_thread(run.result)`"
         )
+
+    def _agent_of(self, workflow: WorkflowFunction | Agent) -> Agent:
+        return workflow if isinstance(workflow, Agent) else Agent.of(registry.definition_of(workflow))
 
     def _agent(self, name: str) -> Agent:
         if name not in self._agents:

@@ -132,6 +132,10 @@ class RunHandle:
         """Lets it go on, or try again."""
         self._send(RESUME)
 
+    def redrive(self, from_event: int) -> None:
+        """Lets a run that waits on code_fix go on from an event: what it recorded behind that is passed over."""
+        self._environment.journal.reset(self.run_id, from_event)
+
     def approve(self, name: str = "", *, by: str = "tester", comment: Any = None) -> None:
         """Approves what it asks for; time is skipped until it does ask.
 

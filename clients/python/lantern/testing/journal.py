@@ -23,6 +23,8 @@ DEPTH_MAX = 5
 
 CANCELLED = RunErrorFacts(code=reasons.CANCEL_REQUESTED, message="cancelled on request")
 
+_STEP_ENDS = frozenset({kinds.STEP_COMPLETED, kinds.STEP_FAILED})
+
 _STATE_AFTER = {
     kinds.RUN_PARKED: "WAITING",
     kinds.RUN_SUCCEEDED: "SUCCEEDED",
@@ -126,6 +128,24 @@ class MemoryJournal:
         run = self.run(run_id)
         if run.is_held:
             run.is_held, run.state, run.cause = False, "QUEUED", "crash"
+
+    def reset(self, run_id: str, to_seq: int) -> None:
+        """Passes over what a run that waits for other code recorded after an event, and queues it; INVALID_FIELD."""
+        run = self.run(run_id)
+        if run.waiting_on != "code_fix":
+            raise InvalidField("run", f"only a run that waits on code_fix is reset; it is {run.state}{run.waiting_on}")
+        if not 1 <= to_seq <= len(run.events):
+            raise InvalidField("from_event", f"{to_seq} is none of the events 1 to {len(run.events)}")
+        self._write(run, [self._own(kinds.HISTORY_RESET, payloads.pack({"toSeq": to_seq}))])
+        kept = run.events[:to_seq]
+        run.ended_steps = {event.step_id for event in kept if event.kind in _STEP_ENDS}
+        self.upgrade(run_id)
+
+    def upgrade(self, run_id: str) -> None:
+        """Other code is there: a run that waits for that is queued."""
+        run = self.run(run_id)
+        if run.waiting_on == "code_fix":
+            run.state, run.cause = "QUEUED", "upgrade"
 
     def append(
         self,
@@ -439,7 +459,7 @@ class MemoryJournal:
             before = run.events[-1] if run.events else None
             seq, time_us = len(run.events) + 1, max(self._now_us(), before.time_us if before else 0)
             digest = event.digest(run_id=run.run_id, seq=seq, epoch=run.epoch)
-            if event.kind in (kinds.STEP_COMPLETED, kinds.STEP_FAILED):
+            if event.kind in _STEP_ENDS:
                 run.ended_steps.add(event.step_id)
             run.events.append(
                 Event(
