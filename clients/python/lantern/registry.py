@@ -173,8 +173,10 @@ def define(function: WorkflowFunction, *, name: str = "", guarded: bool = True) 
 
 def definition_of(function: WorkflowFunction) -> Definition:
     """The definition of a function, under the name that it was marked with, or else its own."""
-    name = next((mark.name for mark in reversed(_marks) if mark.function is function), "")
-    return define(function, name=name)
+    for mark in reversed(_marks):
+        if mark.function is function:
+            return define(function, name=mark.name, guarded=mark.is_guarded)
+    return define(function)
 
 
 def load_module(spec: str) -> list[Definition]:

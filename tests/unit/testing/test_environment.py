@@ -269,3 +269,30 @@ async def test_in_a_thread_it_works_beside_a_loop():
             return env.start(fails).result()
 
     assert await asyncio.to_thread(run) is None
+
+
+@lantern.workflow
+async def looks_around(ctx: lantern.Context) -> list[Any]:
+    await ctx.sleep(HOUR_S)
+    return [(await ctx.now()).isoformat(), await ctx.random(), str(await ctx.uuid())]
+
+
+def test_time_and_chance_are_those_of_the_environment():
+    def look(seed: int) -> list[Any]:
+        with Environment(seed=seed) as env:
+            return env.start(looks_around).result()
+
+    assert look(1) == look(1)
+    assert look(1)[0] == look(2)[0] == "2026-01-01T01:00:00+00:00"
+    assert look(1)[1:] != look(2)[1:]
+
+
+@lantern.workflow(guarded=False)
+async def unguarded(ctx: lantern.Context) -> bool:
+    await ctx.step("same", never)
+    return time.time() > 0
+
+
+def test_an_unguarded_workflow_stays_one(env: Environment):
+    env.fake("same", 1)
+    assert env.start(unguarded).result() is True

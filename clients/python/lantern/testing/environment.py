@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Self
+from uuid import UUID
 
 from lantern import registry
 from lantern.registry import WorkflowFunction
@@ -51,6 +52,26 @@ class SeededChance:
         return self._random.random()
 
 
+class SeededWorld:
+    """The time of an environment, and chance that is the same each time: what `ctx.now`, `random` and `uuid` record."""
+
+    def __init__(self, now_us: Callable[[], int], seed: int) -> None:
+        self._now_us = now_us
+        self._random = Random(seed)  # noqa: S311 - a test repeats it
+
+    def now_us(self) -> int:
+        """See Surroundings."""
+        return self._now_us()
+
+    def random01(self) -> float:
+        """See Surroundings."""
+        return self._random.random()
+
+    def uuid(self) -> str:
+        """See Surroundings."""
+        return str(UUID(bytes=self._random.randbytes(16), version=4))
+
+
 class Environment:
     """Runs workflows in memory, on a time of its own that stands still unless it is skipped.
 
@@ -58,7 +79,7 @@ class Environment:
     be called in a thread: `await asyncio.to_thread(run.result)`.
 
     Args:
-        seed: Of the jitter of retries.
+        seed: Of the jitter of retries, and of what `ctx.random` and `ctx.uuid` give.
         replay_every_await: After each commit the run is replayed from its history by fresh code, which must ask for
             exactly the same; else ReplayDiffers.
         faults: What goes wrong; nothing by default.
@@ -79,6 +100,7 @@ class Environment:
         self._us = START_US
         self._replay_every_await = replay_every_await
         self._markers = markers or Markers()
+        self._world = SeededWorld(lambda: self._us, seed)
         self._outside = Outside()
         self._journal = MemoryJournal(lambda: self._us)
         self._agents: dict[str, Agent] = {}
@@ -318,7 +340,7 @@ class Environment:
         )
 
     def _agent_of(self, workflow: WorkflowFunction | Agent) -> Agent:
-        return workflow if isinstance(workflow, Agent) else Agent.of(registry.definition_of(workflow))
+        return workflow if isinstance(workflow, Agent) else Agent.of(registry.definition_of(workflow), self._world)
 
     def _agent(self, name: str) -> Agent:
         if name not in self._agents:

@@ -1,11 +1,12 @@
 """Workflow code as programs that a test can watch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from lantern.program.calls import StepCall
 from lantern.program.host import RunInfo, WorkflowHost
+from lantern.program.surroundings import Surroundings
 from lantern.registry import Definition
 from lantern_kernel.commands import Command
 from lantern_kernel.outcomes import Happening
@@ -20,12 +21,15 @@ class Markers:
     """
 
     def __init__(self, known: "Markers | None" = None) -> None:
-        self._values: dict[tuple[str, str], bytes] = dict(known._values) if known else {}  # noqa: SLF001 - its own
+        self._known: Mapping[tuple[str, str], bytes] = known._given if known else {}
+        self._given: dict[tuple[str, str], bytes] = {}
 
     def value(self, run_id: str, step_id: str, evaluate: Callable[[], bytes]) -> bytes:
-        """What the marker gives: what it gave before, else what it evaluates to, which a crash evaluates anew."""
-        value = evaluate()
-        return self._values.setdefault((run_id, step_id), value)
+        """What the marker gives: what it gave before, else what it evaluates to; a crash evaluates it anew."""
+        place = (run_id, step_id)
+        given = evaluate()
+        self._given[place] = self._known.get(place, given)
+        return self._given[place]
 
 
 class Host(Protocol):
@@ -73,11 +77,12 @@ class Agent:
     host: Callable[[str, str, bytes], Host]
 
     @classmethod
-    def of(cls, definition: Definition) -> "Agent":
-        """A workflow as an agent."""
+    def of(cls, definition: Definition, surroundings: Surroundings | None = None) -> "Agent":
+        """A workflow as an agent; what it records of time and chance comes from the surroundings, or this machine."""
 
         def host(run_id: str, workflow_id: str, content: bytes) -> Host:
-            return WorkflowHost(definition, content, RunInfo(run_id=run_id, workflow_id=workflow_id))
+            info = RunInfo(run_id=run_id, workflow_id=workflow_id)
+            return WorkflowHost(definition, content, info, surroundings)
 
         return cls(name=definition.name, digest=definition.digest, host=host)
 
