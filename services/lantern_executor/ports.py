@@ -1,7 +1,7 @@
 """What the executor needs from outside, as its application sees it."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from lantern_executor.domain.run import CreatedRun, HandBack, Offer, OpenedRun, Run, StartRequest
 from lantern_executor.domain.step import SideEffect, StepCall, StepContext
@@ -52,6 +52,10 @@ class JournalPort(Protocol):
         """Asks for the end of a run, once per request id; one that has ended is as it is."""
         ...
 
+    async def get_run(self, run_id: str) -> Run:
+        """One run; RUN_NOT_FOUND."""
+        ...
+
     async def open_run(self, run_id: str, epoch: int) -> OpenedRun:
         """Takes up a run whose lease was granted to this worker; raises LEASE_LOST where it is another's."""
         ...
@@ -97,6 +101,15 @@ class Program(program.Program, Protocol):
 
     def close(self) -> None:
         """Ends it, wherever it stands."""
+        ...
+
+
+@runtime_checkable
+class AnswersQueries(Protocol):
+    """A program that can be asked about itself."""
+
+    def answer_query(self, name: str, payload: bytes) -> bytes:
+        """JSON for JSON; changes nothing. Raises LanternError QUERY_NOT_FOUND or QUERY_FAILED."""
         ...
 
 

@@ -31,3 +31,11 @@ class ExecutorServicer(pb_grpc.ExecutorServiceServicer):
             run_id=request.run_id, epoch=request.epoch, worker_id=request.worker_id, agent_name=request.agent_name
         )
         return pb.DriveResponse()
+
+    async def QueryRun(
+        self, request: pb.QueryRunRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.QueryRunResponse:
+        """See the proto."""
+        validate.check_query(request)
+        result = await self._executor.query(request.run_id, request.name, request.payload or b"null")
+        return pb.QueryRunResponse(result=result)

@@ -43,6 +43,14 @@ def _check_blob(message: executor_pb.StartRunRequest) -> None:
         raise InvalidField("input_blob.size", f"{message.input_blob.size} is negative")
 
 
+def check_query(message: executor_pb.QueryRunRequest) -> None:
+    """Raises InvalidField where a query is not acceptable."""
+    check_run_id("run_id", message.run_id)
+    check_user_id("name", message.name)
+    if message.payload:
+        json_bytes.check(message.payload, "payload", bytes_max=PAYLOAD_INLINE_BYTES_MAX)
+
+
 def check_drive(message: executor_pb.DriveRequest) -> None:
     """Raises InvalidField where a drive is not acceptable."""
     check_run_id("run_id", message.run_id)

@@ -20,7 +20,7 @@ from lantern.client import blobs
 from lantern_executor import wire
 from lantern_executor.adapters.addresses import JournalAddresses
 from lantern_executor.adapters.session import REPEATABLE, Session
-from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun, StartRequest
+from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun, Run, StartRequest
 from lantern_executor.domain.step import SideEffect, StepContext
 from lantern_executor.domain.tail import Append
 from lantern_kernel import reasons
@@ -142,6 +142,11 @@ class GrpcJournal:
 
     async def _create(self, call: journal_pb.CreateRunRequest) -> CreatedRun:
         return wire.to_created(await _answered(lambda: self._processes.present.runs.CreateRun(call), CREATE_BOUND_S))
+
+    async def get_run(self, run_id: str) -> Run:
+        """See JournalPort."""
+        request = journal_pb.GetRunRequest(run_id=run_id)
+        return wire.to_run((await _answered(lambda: self._processes.present.runs.GetRun(request), CREATE_BOUND_S)).run)
 
     async def cancel_run(self, run_id: str, request_id: str) -> None:
         """See JournalPort."""

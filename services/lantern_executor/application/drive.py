@@ -70,6 +70,7 @@ class Drive:
         self._execution = StepExecution(journal, sources, self._be_sure, self._now_us)
         self._running: dict[asyncio.Task[StepEnd], StepWork] = {}
         self._ended: list[asyncio.Task[StepEnd]] = []
+        self.live_program: Program | None = None  # once it stands at the end of the history
         self._start: Start = start or partial(journal.create_run, with_lease=False)
         self._commits: Commits | None = None
         self._children: Children | None = None
@@ -147,6 +148,7 @@ class Drive:
             try:
                 found = await self._drive_along(program, opened, resets)
             finally:
+                self.live_program = None
                 await self._stop_all()  # before the program: their functions may still use what it holds
                 program.close()
             if isinstance(found, bool):
@@ -224,6 +226,7 @@ class Drive:
             if course.wanted is not None:
                 course.provide(await self._journal.get_blob(run.tenant_id, course.wanted))
                 continue
+            self.live_program = program
             is_idle = not self._running and not course.child_stops and children.are_settled
             if is_idle and (course.is_paused or not self._draining):
                 course.park_if_idle()

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lantern_executor.application import queries
 from lantern_executor.application.drive import Drive
 from lantern_executor.domain.notices import EarlyNotices
 from lantern_executor.domain.run import CreatedRun, HandBack, StartRequest
@@ -39,6 +40,7 @@ class Executor:
         self._journal = journal
         self._programs = programs
         self._sources = sources
+        self._queries = queries.Queries(journal, programs, sources)
         self._capacity = capacity
         self._offered = frozenset(offer.name for offer in programs.offers())
         self._active: dict[str, _Active] = {}
@@ -88,6 +90,17 @@ class Executor:
                 reasons.EXECUTOR_BUSY, "full or draining: no further run is taken", retry_after_s=BUSY_RETRY_S
             )
         self._launch(run_id, epoch, None)
+
+    async def query(self, run_id: str, name: str, payload: bytes) -> bytes:
+        """What a run's program answers: the live one where it is driven here, else one that replays the journal.
+
+        Raises:
+            LanternError: See Queries.answer.
+        """
+        active = self._active.get(run_id)
+        if active is not None and active.drive.live_program is not None:
+            return queries.ask(active.drive.live_program, name, payload)
+        return await self._queries.answer(run_id, name, payload)
 
     async def drain(self, grace_s: float) -> None:
         """Takes no work, lets steps in flight end within `grace_s`, and hands back what is left."""

@@ -70,8 +70,20 @@ class Course:
         sources: Chance,
         now_us: Callable[[], int],
         resets: Sequence[tuple[int, int]] = (),
+        is_looking_only: bool = False,
     ) -> None:
-        """`resets`: those that `reset_found` told of while the history was loaded into a course before this one."""
+        """One run under one lease.
+
+        Args:
+            run_id: The run.
+            workflow_id: Its workflow id.
+            epoch: The lease.
+            program: What drives it.
+            sources: Chance.
+            now_us: The journal's time.
+            resets: Those that `reset_found` told of while the history was loaded into a course before this one.
+            is_looking_only: The program is only to be brought to where the history ends, paused or not.
+        """
         self.events: list[NewEvent] = []  # decided, applied, not yet committed
         self.is_awaited_outside = False  # among `events` is one that others wait to see
         self.starts: list[StepWork] = []  # begun by `events`: to be dispatched once these are committed
@@ -88,6 +100,7 @@ class Course:
         self._sources = sources
         self._now_us = now_us
         self._resets = tuple(resets)
+        self._is_looking_only = is_looking_only
         self._replay = Replay(run_id=run_id, workflow_id=workflow_id, resets=self._resets)
         self._delayed: list[_Delayed] = []
         self._order = itertools.count()
@@ -106,7 +119,8 @@ class Course:
     @property
     def is_paused(self) -> bool:
         """Whether an operator holds the run: nothing begins and no timer fires until it is resumed."""
-        return self._replay.is_paused and not self._replay.is_cancel_requested
+        is_held = self._replay.is_paused and not self._replay.is_cancel_requested
+        return is_held and not self._is_looking_only
 
     @property
     def next_due_us(self) -> int | None:

@@ -292,6 +292,12 @@ class FakeJournal:
         epoch = self.world.grant(row.run.run_id, self.worker_id, "start") if with_lease else 0
         return CreatedRun(run=row.run, created=True, epoch=epoch, events=tuple(row.events) if epoch else ())
 
+    async def get_run(self, run_id: str) -> Run:
+        await asyncio.sleep(0)
+        if run_id not in self.world.rows:
+            raise LanternError(reasons.RUN_NOT_FOUND, "no such run")
+        return self.world.rows[run_id].run
+
     async def cancel_run(self, run_id: str, request_id: str) -> None:
         await asyncio.sleep(0)
         if (run_id, request_id) not in self.world.cancels:

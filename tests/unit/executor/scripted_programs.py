@@ -7,13 +7,16 @@ yield [Succeed(result=b"1")]
 """
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
 from lantern_executor.domain.run import Offer, Run
 from lantern_executor.domain.step import StepCall, StepContext
+from lantern_kernel import reasons
 from lantern_kernel.commands import Command
+from lantern_kernel.errors import LanternError
 from lantern_kernel.outcomes import Happening
 from lantern_kernel.program import ReplayView
 from lantern_kernel.step_ends import Completed
@@ -46,6 +49,7 @@ class ScriptedProgram:
     def __init__(self, script: Script) -> None:
         self._script, self._flow = script, script.flow()
         self._told: deque[Happening] = deque()
+        self._heard: list[str] = []
         self._is_begun = False
 
     @property
@@ -68,6 +72,7 @@ class ScriptedProgram:
         return commands
 
     def resolve(self, outcome: Happening) -> None:
+        self._heard.append(outcome.step_id)
         self._told.append(outcome)
 
     def marker_value(self, step_id: str) -> bytes:
@@ -84,6 +89,12 @@ class ScriptedProgram:
             return Completed(output=b'"' + step_id.encode() + b'"')
 
         return StepCall(run=run)
+
+    def answer_query(self, name: str, payload: bytes) -> bytes:
+        """What it was told so far, in order."""
+        if name != "told":
+            raise LanternError(reasons.QUERY_NOT_FOUND, "only `told`", query=name)
+        return json.dumps([self._heard, json.loads(payload)]).encode()
 
     def close(self) -> None:
         self._flow.close()

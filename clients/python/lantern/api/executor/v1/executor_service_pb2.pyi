@@ -52,3 +52,19 @@ class DriveRequest(_message.Message):
 class DriveResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class QueryRunRequest(_message.Message):
+    __slots__ = ("run_id", "name", "payload")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    name: str
+    payload: bytes
+    def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
+class QueryRunResponse(_message.Message):
+    __slots__ = ("result",)
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    result: bytes
+    def __init__(self, result: _Optional[bytes] = ...) -> None: ...

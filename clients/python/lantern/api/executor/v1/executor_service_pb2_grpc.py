@@ -45,6 +45,11 @@ class ExecutorServiceStub:
                 request_serializer=lantern_dot_api_dot_executor_dot_v1_dot_executor__service__pb2.DriveRequest.SerializeToString,
                 response_deserializer=lantern_dot_api_dot_executor_dot_v1_dot_executor__service__pb2.DriveResponse.FromString,
                 _registered_method=True)
+        self.QueryRun = channel.unary_unary(
+                '/lantern.api.executor.v1.ExecutorService/QueryRun',
+                request_serializer=lantern_dot_api_dot_executor_dot_v1_dot_executor__service__pb2.QueryRunRequest.SerializeToString,
+                response_deserializer=lantern_dot_api_dot_executor_dot_v1_dot_executor__service__pb2.QueryRunResponse.FromString,
+                _registered_method=True)
 
 
 class ExecutorServiceServicer:
@@ -69,6 +74,16 @@ class ExecutorServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def QueryRun(self, request, context):
+        """Asks the program of a run about itself; nothing changes. Any executor that offers the run's agent answers: where it
+        drives the run, by the live program, which may be ahead of the journal; else by replaying the journal, for runs of
+        any state. NOT_FOUND `RUN_NOT_FOUND`, `AGENT_NOT_FOUND` (not offered here) or `QUERY_NOT_FOUND`. FAILED_PRECONDITION
+        `QUERY_FAILED` or `NONDETERMINISM` (the code that is loaded here does not replay the run).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ExecutorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -81,6 +96,11 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.Drive,
                     request_deserializer=lantern_dot_api_dot_executor_dot_v1_dot_executor__service__pb2.DriveRequest.FromString,
                     response_serializer=lantern_dot_api_dot_executor_dot_v1_dot_executor__service__pb2.DriveResponse.SerializeToString,
+            ),
+            'QueryRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.QueryRun,
+                    request_deserializer=lantern_dot_api_dot_executor_dot_v1_dot_executor__service__pb2.QueryRunRequest.FromString,
+                    response_serializer=lantern_dot_api_dot_executor_dot_v1_dot_executor__service__pb2.QueryRunResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -138,6 +158,33 @@ class ExecutorService:
             '/lantern.api.executor.v1.ExecutorService/Drive',
             lantern_dot_api_dot_executor_dot_v1_dot_executor__service__pb2.DriveRequest.SerializeToString,
             lantern_dot_api_dot_executor_dot_v1_dot_executor__service__pb2.DriveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def QueryRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lantern.api.executor.v1.ExecutorService/QueryRun',
+            lantern_dot_api_dot_executor_dot_v1_dot_executor__service__pb2.QueryRunRequest.SerializeToString,
+            lantern_dot_api_dot_executor_dot_v1_dot_executor__service__pb2.QueryRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

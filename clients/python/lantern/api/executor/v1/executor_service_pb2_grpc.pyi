@@ -43,6 +43,12 @@ class ExecutorServiceStub:
     (with RetryInfo): full or draining. NOT_FOUND `AGENT_NOT_FOUND`: not offered here. Repeating it for a run that is
     driven here under this epoch is harmless.
     """
+    QueryRun: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.QueryRunRequest, _executor_service_pb2.QueryRunResponse]
+    """Asks the program of a run about itself; nothing changes. Any executor that offers the run's agent answers: where it
+    drives the run, by the live program, which may be ahead of the journal; else by replaying the journal, for runs of
+    any state. NOT_FOUND `RUN_NOT_FOUND`, `AGENT_NOT_FOUND` (not offered here) or `QUERY_NOT_FOUND`. FAILED_PRECONDITION
+    `QUERY_FAILED` or `NONDETERMINISM` (the code that is loaded here does not replay the run).
+    """
 
 @_typing.type_check_only
 class ExecutorServiceAsyncStub(ExecutorServiceStub):
@@ -58,6 +64,12 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Takes up a run whose lease was acquired for this worker, and answers at once. RESOURCE_EXHAUSTED `EXECUTOR_BUSY`
     (with RetryInfo): full or draining. NOT_FOUND `AGENT_NOT_FOUND`: not offered here. Repeating it for a run that is
     driven here under this epoch is harmless.
+    """
+    QueryRun: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.QueryRunRequest, _executor_service_pb2.QueryRunResponse]  # type: ignore[assignment]
+    """Asks the program of a run about itself; nothing changes. Any executor that offers the run's agent answers: where it
+    drives the run, by the live program, which may be ahead of the journal; else by replaying the journal, for runs of
+    any state. NOT_FOUND `RUN_NOT_FOUND`, `AGENT_NOT_FOUND` (not offered here) or `QUERY_NOT_FOUND`. FAILED_PRECONDITION
+    `QUERY_FAILED` or `NONDETERMINISM` (the code that is loaded here does not replay the run).
     """
 
 class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -83,6 +95,18 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         """Takes up a run whose lease was acquired for this worker, and answers at once. RESOURCE_EXHAUSTED `EXECUTOR_BUSY`
         (with RetryInfo): full or draining. NOT_FOUND `AGENT_NOT_FOUND`: not offered here. Repeating it for a run that is
         driven here under this epoch is harmless.
+        """
+
+    @_abc_1.abstractmethod
+    def QueryRun(
+        self,
+        request: _executor_service_pb2.QueryRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_executor_service_pb2.QueryRunResponse, _abc.Awaitable[_executor_service_pb2.QueryRunResponse]]:
+        """Asks the program of a run about itself; nothing changes. Any executor that offers the run's agent answers: where it
+        drives the run, by the live program, which may be ahead of the journal; else by replaying the journal, for runs of
+        any state. NOT_FOUND `RUN_NOT_FOUND`, `AGENT_NOT_FOUND` (not offered here) or `QUERY_NOT_FOUND`. FAILED_PRECONDITION
+        `QUERY_FAILED` or `NONDETERMINISM` (the code that is loaded here does not replay the run).
         """
 
 def add_ExecutorServiceServicer_to_server(servicer: ExecutorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
