@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from lantern.client.approval import Approval, ApprovalPage, Decision
-from lantern.client.run import Run, RunPage, Taken
+from lantern.client.run import Run, RunPage, Taken, UpdateFailed
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event
@@ -77,6 +77,8 @@ class FakeClient:
     # What those who watch are told that the journal is away with.
     away: LanternError | None = None
     page_rows_max: int = 1_000
+    # What an update is refused for.
+    refusal: RunErrorFacts | None = None
     # What becomes of a cancel, a pause or a resume.
     taken: Taken = field(default_factory=lambda: Taken(number=4, state="RUNNING", already_ended=False))
     # What runs ask for.
@@ -137,6 +139,16 @@ class FakeClient:
     async def signal(self, run_id: str, name: str, **fields: Any) -> int:
         self._call("signal", (run_id, name, fields))
         return 3
+
+    async def query(self, run_id: str, name: str, *, payload_json: bytes) -> Any:
+        self._call("query", (run_id, name, payload_json))
+        return {"at": "charge"}
+
+    async def update(self, run_id: str, name: str, *, payload_json: bytes, request_id: str | None) -> Any:
+        self._call("update", (run_id, name, payload_json, request_id))
+        if self.refusal is not None:
+            raise UpdateFailed(name, self.refusal)
+        return [1]
 
     async def cancel(self, run_id: str, **fields: Any) -> Taken:
         self._call("cancel", (run_id, fields))

@@ -10,7 +10,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import run_pb2 as pb
-from lantern.client.client import new_request_id
+from lantern.client.connection import new_request_id
 from lantern.client.errors import to_error
 from lantern.client.run import STATES, Run, RunFailed, run_from_wire, state_to_wire
 from lantern_kernel import reasons

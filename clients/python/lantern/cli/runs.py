@@ -20,7 +20,8 @@ from lantern.cli.run_json import dump, event_value, run_value, taken_value
 from lantern.cli.run_lookup import find_run_id
 from lantern.cli.run_table import run_table
 from lantern.cli.waterfall import build
-from lantern.client.client import PATIENCE_S, WORKFLOW_ID_POLICIES, Client
+from lantern.client.client import WORKFLOW_ID_POLICIES, Client
+from lantern.client.connection import PATIENCE_S
 from lantern.client.run import STATES, Run, Taken
 from lantern_kernel import json_bytes
 from lantern_kernel.bounds import PAGE_ROWS_MAX

@@ -10,7 +10,7 @@ from lantern.api.journal.v1 import agent_service_pb2 as pb
 from lantern.api.journal.v1 import agent_service_pb2_grpc as pb_grpc
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import journal_service_pb2_grpc as journal_grpc
-from lantern.client.client import DEADLINE_S, new_request_id
+from lantern.client.connection import DEADLINE_S, new_request_id
 from lantern.client.errors import to_error
 from lantern_kernel.bounds import MESSAGE_RECEIVE_BYTES_MAX, PAGE_ROWS_MAX
 

@@ -1,52 +1,43 @@
 """The client of a running Lantern: one journal address, and the executors that start runs."""
 
 import asyncio
-import os
 import time
-import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
 from lantern.api.executor.v1 import executor_service_pb2 as executor_pb
 from lantern.api.executor.v1 import executor_service_pb2_grpc as executor_grpc
 from lantern.api.journal.v1 import approval_service_pb2 as approval_pb
-from lantern.api.journal.v1 import approval_service_pb2_grpc as approval_grpc
-from lantern.api.journal.v1 import blob_service_pb2_grpc as blob_grpc
 from lantern.api.journal.v1 import journal_service_pb2 as pb
-from lantern.api.journal.v1 import journal_service_pb2_grpc as pb_grpc
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
 from lantern.api.journal.v1 import worker_service_pb2_grpc as worker_grpc
 from lantern.client import blobs
 from lantern.client.approval import Approval, ApprovalPage, Decision, approval_from_wire, approval_state_to_wire
+from lantern.client.connection import Connection, json_of, new_request_id
 from lantern.client.errors import UNREACHED, to_error
 from lantern.client.run import (
     Run,
     RunFailed,
     RunPage,
     Taken,
+    UpdateFailed,
     event_from_wire,
     run_from_wire,
     state_to_wire,
-    taken_from_wire,
 )
-from lantern_kernel import json_bytes, kinds, reasons
+from lantern_kernel import json_bytes, kinds, payloads, reasons
 from lantern_kernel.blobs import BlobRef
-from lantern_kernel.bounds import MESSAGE_RECEIVE_BYTES_MAX
+from lantern_kernel.course import taking_in
 from lantern_kernel.errors import InvalidField, LanternError
 from lantern_kernel.event import Event
-
-DEADLINE_S = 10.0
-"""Of every unary call."""
+from lantern_kernel.payloads import RunErrorFacts
 
 FOLLOW_DEADLINE_S = 600.0
 """Of one stream of events; the client comes back with the last seq that it has seen."""
-
-PATIENCE_S = 30.0
-"""How long `watch` and `result` go on while the journal cannot be reached."""
 
 AWAY_S = 2.0
 """How long the journal may be away before whoever watches is told."""
@@ -58,24 +49,10 @@ OPERATOR = "operator"
 
 WORKFLOW_ID_POLICIES = ("reject", "use-existing", "allow-after-close", "terminate-existing")
 
-_OPTIONS: list[tuple[str, int]] = [
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.max_receive_message_length", MESSAGE_RECEIVE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_RECEIVE_BYTES_MAX),
-]
-
 T = TypeVar("T")
 
 
-def new_request_id() -> str:
-    """A random id (UUIDv4) for one logical request."""
-    return str(uuid.UUID(bytes=os.urandom(16), version=4))
-
-
-class Client:
+class Client(Connection):
     """Starts runs, follows them, speaks to them.
 
     Use it inside one event loop, as an async context manager or with `close`. Every method may raise LanternError,
@@ -89,33 +66,6 @@ class Client:
         tenant_id: Whose runs.
         patience_s: How long `watch` and `result` go on while the journal cannot be reached.
     """
-
-    def __init__(
-        self,
-        journal: str,
-        executors: Sequence[str] = (),
-        *,
-        tenant_id: str = "default",
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        self._journal_address = journal
-        self._executor_addresses = tuple(executors)
-        self._tenant_id = tenant_id
-        self._patience_s = patience_s
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._turn = 0
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Closes the connections."""
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            await channel.close()
 
     async def start(
         self,
@@ -145,7 +95,7 @@ class Client:
             signal_payload_json: The same as JSON bytes instead, kept exactly.
             request_id: Names this request: the same id with the same content is the same run. A new one where None.
         """
-        body = _json_of("input", input, input_json)
+        body = json_of("input", input, input_json)
         fields: dict[str, Any] = {
             "request_id": request_id or new_request_id(),
             "tenant_id": self._tenant_id,
@@ -155,7 +105,7 @@ class Client:
             "workflow_id_policy": _policy(policy),
         }
         if signal:
-            said = _json_of("signal_payload", signal_payload, signal_payload_json)
+            said = json_of("signal_payload", signal_payload, signal_payload_json)
             fields["signal"] = pb.StartSignal(name=signal, payload=said)
         for address in self._executors_in_turn():
             stub = executor_grpc.ExecutorServiceStub(self._channel(address))
@@ -290,8 +240,61 @@ class Client:
         request_id: str | None = None,
     ) -> int:
         """Sends a signal to a run; returns its number in the run's inbox. RUN_CLOSED where the run has ended."""
-        body = _json_of("payload", payload, payload_json)
+        body = json_of("payload", payload, payload_json)
         return (await self._send(run_id, "signal", name, body, request_id)).number
+
+    async def query(self, run_id: str, name: str, payload: Any = None, *, payload_json: bytes | None = None) -> Any:
+        """What the run's workflow answers to a query; nothing changes.
+
+        An executor that has the workflow loaded answers: where it drives the run, the live workflow; else one that is
+        replayed along the journal, whatever the run's state.
+
+        Raises:
+            LanternError: RUN_NOT_FOUND; QUERY_NOT_FOUND; QUERY_FAILED; AGENT_NOT_FOUND where no executor that was
+                reached has the workflow; NONDETERMINISM where its code does not replay the run; UNAVAILABLE.
+        """
+        body = json_of("payload", payload, payload_json)
+        request = executor_pb.QueryRunRequest(run_id=run_id, name=name, payload=body)
+        failed = LanternError(reasons.UNAVAILABLE, "no executor is known that could answer")
+        for address in self._executors_in_turn():
+            stub = executor_grpc.ExecutorServiceStub(self._channel(address))
+            try:
+                answered = await self._call(stub.QueryRun, request, address)
+            except LanternError as error:
+                if error.reason not in UNREACHED | {reasons.AGENT_NOT_FOUND, reasons.NONDETERMINISM}:
+                    raise
+                failed = error  # another one may have it, or another version of it
+                continue
+            return json_bytes.decode_recorded(answered.result)
+        raise failed
+
+    async def update(
+        self,
+        run_id: str,
+        name: str,
+        payload: Any = None,
+        *,
+        payload_json: bytes | None = None,
+        request_id: str | None = None,
+    ) -> Any:
+        """Has the run's workflow change something, and waits for its answer, for as long as it takes.
+
+        Raises:
+            UpdateFailed: The workflow refused it or failed over it.
+            LanternError: RUN_CLOSED, the run has ended, or ends before it answers.
+        """
+        body = json_of("payload", payload, payload_json)
+        update_id = taking_in.update_id((await self._send(run_id, "update", name, body, request_id)).number)
+        async for event in self.watch(run_id):
+            if event.kind == kinds.UPDATE_COMPLETED and event.step_id == update_id:
+                answer = payloads.unpack(event.payload)
+                if "error" in answer.facts:
+                    raise UpdateFailed(name, RunErrorFacts.from_facts(answer.facts["error"]))
+                content = answer.content
+                if isinstance(content, BlobRef):
+                    content = await self.blob(content)
+                return json_bytes.decode_recorded(content or b"null")
+        raise LanternError(reasons.RUN_CLOSED, f"run {run_id} ended before it answered the update {name}")
 
     async def cancel(self, run_id: str, *, request_id: str | None = None) -> Taken:
         """Asks a run to end, and says who won where it was about to end anyway.
@@ -372,7 +375,7 @@ class Client:
             comment_json: The same as JSON bytes instead, kept exactly.
             request_id: Names this request; a new one where None.
         """
-        said = b"" if comment is None and comment_json is None else _json_of("comment", comment, comment_json)
+        said = b"" if comment is None and comment_json is None else json_of("comment", comment, comment_json)
         request = approval_pb.DecideApprovalRequest(
             request_id=request_id or new_request_id(),
             run_id=run_id,
@@ -419,33 +422,12 @@ class Client:
             result_json: The same as JSON bytes instead, kept exactly.
             operator: Who says so.
         """
-        body = _json_of("result", result, result_json)
+        body = json_of("result", result, result_json)
         state = worker_pb.SideEffect.STATE_DELIVERED if delivered else worker_pb.SideEffect.STATE_REFUSED
         fields = await self._content("result", body)
         request = worker_pb.SettleSideEffectRequest(key=key, state=state, run_id=run_id, worker_id=operator, **fields)
         stub = worker_grpc.JournalWorkerServiceStub(self._channel(self._journal_address))
         await self._call(stub.SettleSideEffect, request)
-
-    async def _send(self, run_id: str, kind: str, name: str, payload: bytes, request_id: str | None) -> Taken:
-        request = pb.SendToRunRequest(
-            request_id=request_id or new_request_id(),
-            run_id=run_id,
-            kind=kind,
-            name=name,
-            **(await self._content("payload", payload)),
-        )
-        return taken_from_wire(await self._call(self._journal.SendToRun, request))
-
-    async def _content(self, field: str, body: bytes) -> dict[str, Any]:
-        """The request's field for user data; what is too large for it is uploaded, and named instead."""
-        return await blobs.as_field(self._blobs, self._journal_address, self._tenant_id, field, body)
-
-    async def _call(self, method: Callable[..., Awaitable[T]], request: object, address: str = "") -> T:
-        """One unary call, to the journal where no address is given."""
-        try:
-            return await method(request, timeout=DEADLINE_S)
-        except grpc.aio.AioRpcError as error:
-            raise to_error(error, address or self._journal_address) from None
 
     async def _follow(self, run_id: str, after_seq: int) -> AsyncGenerator[Event, None]:
         request = pb.FollowEventsRequest(run_id=run_id, after_seq=after_seq)
@@ -460,36 +442,6 @@ class Client:
                 raise error from None
         finally:
             call.cancel()
-
-    @property
-    def _blobs(self) -> Any:
-        return blob_grpc.JournalBlobServiceStub(self._channel(self._journal_address))
-
-    @property
-    def _journal(self) -> "pb_grpc.JournalServiceAsyncStub":
-        return pb_grpc.JournalServiceStub(self._channel(self._journal_address))
-
-    @property
-    def _approvals(self) -> "approval_grpc.JournalApprovalServiceAsyncStub":
-        return approval_grpc.JournalApprovalServiceStub(self._channel(self._journal_address))
-
-    def _channel(self, address: str) -> grpc.aio.Channel:
-        if address not in self._channels:
-            self._channels[address] = grpc.aio.insecure_channel(address, options=_OPTIONS)
-        return self._channels[address]
-
-    def _executors_in_turn(self) -> Sequence[str]:
-        """All executors, beginning with the next one each time."""
-        if not self._executor_addresses:
-            return ()
-        first = self._turn % len(self._executor_addresses)
-        self._turn += 1
-        return self._executor_addresses[first:] + self._executor_addresses[:first]
-
-
-def _json_of(field: str, value: Any, raw: bytes | None) -> bytes:
-    """A value as JSON bytes, or the bytes that stand for it."""
-    return json_bytes.encode(value, field) if raw is None else json_bytes.check(raw, field)
 
 
 def _policy(name: str) -> pb.CreateRunRequest.WorkflowIdPolicy.ValueType:

@@ -112,6 +112,21 @@ class RunFailed(Exception):
         super().__init__(f"run {run.run_id} {run.state}: {self.code}: {self.message}{where}")
 
 
+class UpdateFailed(Exception):
+    """A workflow refused an update, or failed over it.
+
+    Args:
+        name: The update.
+        error: Why.
+    """
+
+    def __init__(self, name: str, error: RunErrorFacts) -> None:
+        self.code = error.code
+        self.message = error.message
+        self.details = dict(error.details or {})
+        super().__init__(f"update {name}: {error.code}: {error.message}")
+
+
 def run_from_wire(message: pb.Run) -> Run:
     """A run from its message."""
     return Run(
