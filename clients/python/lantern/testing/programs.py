@@ -18,18 +18,21 @@ class Markers:
 
     Args:
         known: What they gave before, by run and step.
+
+    Attributes:
+        given: What they gave, by run and step.
     """
 
     def __init__(self, known: "Markers | None" = None) -> None:
-        self._known: Mapping[tuple[str, str], bytes] = known._given if known else {}
-        self._given: dict[tuple[str, str], bytes] = {}
+        self._known: Mapping[tuple[str, str], bytes] = known.given if known else {}
+        self.given: dict[tuple[str, str], bytes] = {}
 
     def value(self, run_id: str, step_id: str, evaluate: Callable[[], bytes]) -> bytes:
         """What the marker gives: what it gave before, else what it evaluates to; a crash evaluates it anew."""
         place = (run_id, step_id)
         given = evaluate()
-        self._given[place] = self._known.get(place, given)
-        return self._given[place]
+        self.given[place] = self._known.get(place, given)
+        return self.given[place]
 
 
 class Host(Protocol):
