@@ -1,6 +1,7 @@
 """The Store on PostgreSQL: a pool for transactions, and one connection of its own for groups of appends."""
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -12,7 +13,7 @@ from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from lantern_journal.adapters import migrate as migrations
-from lantern_journal.adapters import postgres_groups, postgres_restored, sql_partitions
+from lantern_journal.adapters import postgres_groups, postgres_restored, postgres_starts, sql_partitions
 from lantern_journal.adapters.engines import (
     GROUP_CONNECT,
     POOLED_BEGIN,
@@ -34,6 +35,8 @@ from lantern_journal.adapters.sql_events import (
 from lantern_journal.adapters.sql_store import Contended, SqlStore, disk_full
 from lantern_journal.domain.appends import Head, Row, Top
 from lantern_journal.domain.blobs import NamedBlobs
+from lantern_journal.domain.leases import Limits
+from lantern_journal.domain.records import Attach, Attached, NewRun, StartedRun
 from lantern_journal.domain.run_state import RunChange
 from lantern_journal.ports import Collision, Disconnected
 from lantern_kernel import reasons
@@ -103,6 +106,9 @@ class PostgresStore(SqlStore):
         self._engine = postgres_engine(url, pooled=pooled)
         self._group: psycopg.AsyncConnection[Any] | None = None
         self._group_lock = asyncio.Lock()
+        self._pins = postgres_starts.Pins()
+        # The generation that they are of.
+        self._pins_of = self.generation
         # By it we know our own notices.
         self._token = secrets.token_hex(8)
 
@@ -221,6 +227,32 @@ class PostgresStore(SqlStore):
 
         await self._direct(write)
         return ()
+
+    async def attach(self, attach: Attach) -> Attached:
+        """See Store."""
+        attached = await super().attach(attach)
+        self._pins.attached(attach, attached.number)
+        return attached
+
+    async def start_runs(self, starts: Sequence[NewRun], limits: Limits) -> list[StartedRun | LanternError]:
+        """See Store; where nothing is out of the ordinary, one autocommit statement."""
+        if self._pins_of != self.generation:
+            self._pins_of = self.generation
+            self._pins.forget_versions()
+        pins = [pin for new in starts if (pin := self._pins.of(new)) is not None]
+        if len(pins) == len(starts) and not self._pooled:
+            statement = postgres_starts.statement(starts, pins, limits, self._now_sql)
+
+            async def write(connection: psycopg.AsyncConnection[Any]) -> bool:
+                return bool((await connection.execute(statement.sql, statement.parameters)).rowcount)
+
+            with contextlib.suppress(Collision, Disconnected):  # the common way finds out what came of it
+                if await self._direct(write):
+                    return statement.outcomes
+        outcomes = await super().start_runs(starts, limits)
+        for new, outcome in zip(starts, outcomes, strict=True):
+            self._pins.learn(new, outcome)
+        return outcomes
 
     async def _change_group(
         self, rows: Sequence[Row], changes: Sequence[RunChange], tops: Sequence[Top]

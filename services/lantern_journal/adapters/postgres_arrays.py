@@ -6,7 +6,7 @@ elements' type, length, lower bound; then each element's length and bytes; all i
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,8 +16,17 @@ from psycopg.pq import Format
 
 _HEADER = struct.Struct(">iiIii")
 _LENGTHS = tuple(struct.pack(">i", length) for length in range(1024))
-_TEXT, _BYTEA, _INT4, _INT8 = 25, 17, 23, 20
+_TEXT, _BYTEA, _INT4, _INT8, _BOOL = 25, 17, 23, 20, 16
 """Types as pg_type numbers them."""
+
+_TYPES: dict[str, tuple[int, Callable[[Any], bytes]]] = {
+    "text": (_TEXT, str.encode),
+    "bytea": (_BYTEA, bytes),
+    "int": (_INT4, struct.Struct(">i").pack),
+    "bigint": (_INT8, struct.Struct(">q").pack),
+    "bool": (_BOOL, struct.Struct(">?").pack),
+}
+_NULL = struct.pack(">i", -1)
 
 
 class BinaryArray(bytes):
@@ -53,6 +62,19 @@ def int4s(values: Sequence[int]) -> BinaryArray:
 def int8s(values: Sequence[int]) -> BinaryArray:
     """int8[]; raises struct.error where one does not fit."""
     return _of_integers(_INT8, 8, values)
+
+
+def column(kind: str, values: Sequence[object]) -> BinaryArray:
+    """An array of any of the types that the tables have, with NULLs where there are any; slower than the others."""
+    number, encode = _TYPES[kind]
+    parts = [_HEADER.pack(1, int(None in values), number, len(values), 1)]
+    for value in values:
+        if value is None:
+            parts.append(_NULL)
+        else:
+            encoded = encode(value)
+            parts += [struct.pack(">i", len(encoded)), encoded]
+    return BinaryArray(b"".join(parts))
 
 
 def _of_bytes(kind: int, values: Sequence[bytes]) -> BinaryArray:

@@ -62,11 +62,11 @@ def start_runs(tx: Transaction, starts: Sequence[NewRun], limits: Limits) -> lis
             outcomes.append(error)
             continue
         terminated = _terminate(tx, new, known, rows)
-        mine = _first_rows(tx, new, version, digest, granted=granted)
+        mine = first_rows(tx.now_us, new, version, digest, granted=granted)
         rows += mine
-        run = _run(tx, new, version, digest, granted=granted)
+        run = run_of(tx.now_us, new, version, digest, granted=granted)
         level = known.sessions[new.target.worker_id].event_level if granted and new.target is not None else 1
-        run_values.append(_run_values(new, run, level))
+        run_values.append(row_of_run(new, run, level))
         if granted:
             lock_values.append(_lock_values(tx, new, limits))
         if new.signal is not None:
@@ -286,7 +286,8 @@ def _pin(tx: Transaction, new: NewRun, known: _Known, limits: Limits) -> tuple[i
     return current.version, current.digest, False
 
 
-def _first_rows(tx: Transaction, new: NewRun, version: int, digest: str, *, granted: bool) -> list[Row]:
+def first_rows(now_us: int, new: NewRun, version: int, digest: str, *, granted: bool) -> list[Row]:
+    """The first events of a run."""
     facts = {
         "agent": new.agent_name,
         "version": version,
@@ -299,16 +300,17 @@ def _first_rows(tx: Transaction, new: NewRun, version: int, digest: str, *, gran
         kind=kinds.RUN_STARTED, payload=payloads.pack(facts, new.input_blob or new.input), salt=new.salts[0]
     )
     rows: list[Row] = []
-    head = rows_of(new.run_id, genesis(new.run_id), 0, tx.now_us, [started], rows)
+    head = rows_of(new.run_id, genesis(new.run_id), 0, now_us, [started], rows)
     if granted:
         assert new.target is not None
         payload = leases.grant_payload(new.target.worker_id, new.target.session_number, run_state.STARTED)
         grant = NewEvent(kind=kinds.LEASE_GRANTED, payload=payload, salt=new.salts[1])
-        rows_of(new.run_id, head, 1, tx.now_us, [grant], rows)
+        rows_of(new.run_id, head, 1, now_us, [grant], rows)
     return rows
 
 
-def _run(tx: Transaction, new: NewRun, version: int, digest: str, *, granted: bool) -> Run:
+def run_of(now_us: int, new: NewRun, version: int, digest: str, *, granted: bool) -> Run:
+    """A run that begins."""
     return Run(
         run_id=new.run_id,
         tenant_id=new.tenant_id,
@@ -319,8 +321,8 @@ def _run(tx: Transaction, new: NewRun, version: int, digest: str, *, granted: bo
         state=RunState.RUNNING if granted else RunState.QUEUED,
         waiting_on="",
         due_us=None,
-        created_us=tx.now_us,
-        updated_us=tx.now_us,
+        created_us=now_us,
+        updated_us=now_us,
         ended_us=None,
         error=None,
         traceparent=new.traceparent,
@@ -333,7 +335,8 @@ def _run(tx: Transaction, new: NewRun, version: int, digest: str, *, granted: bo
     )
 
 
-def _run_values(new: NewRun, run: Run, event_level: int) -> dict[str, Any]:
+def row_of_run(new: NewRun, run: Run, event_level: int) -> dict[str, Any]:
+    """Its row."""
     return {
         "run_id": run.run_id,
         "tenant_id": run.tenant_id,

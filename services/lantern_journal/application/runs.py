@@ -93,8 +93,9 @@ class Runs:
 
     async def start(self, request: StartRequest) -> StartedRun:
         """Starts a run, or returns the one that was started before."""
+        now_us = self._clock.now_us()
         new = NewRun(
-            run_id=self._sources.run_id(self._clock.now_us()),
+            run_id=self._sources.run_id(now_us),
             request_id=request.request_id,
             request_digest=request.digest(),
             tenant_id=request.tenant_id,
@@ -108,6 +109,7 @@ class Runs:
             input_blob=request.input_blob,
             end_salt=self._sources.salt(),
             signal=request.signal,
+            asked_us=now_us,
         )
         return await self._starter.start(new)
 

@@ -91,6 +91,8 @@ class NewRun:
     input_blob: BlobRef | None = None
     # Sent to the run, whether it is new or not; None for none.
     signal: StartSignal | None = None
+    # The journal's time when it was asked for; 0: the database is asked for its own.
+    asked_us: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
