@@ -120,8 +120,12 @@ class ProgramsPort(Protocol):
         """What can be driven here."""
         ...
 
+    async def prepare(self, run: Run) -> None:
+        """Gets at hand what `start` needs for that run; AGENT_NOT_FOUND where its definition is nowhere."""
+        ...
+
     def start(self, run: Run) -> Program:
-        """A fresh program for a run; raises AGENT_NOT_FOUND where its agent is not loaded."""
+        """A fresh program for a run that was prepared just now; AGENT_NOT_FOUND where its agent is not loaded."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The executor's settings, read once from `LANTERN_*`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lantern_kernel.errors import InvalidField
 from lantern_serving import settings
@@ -49,6 +49,12 @@ class Settings:
     stall_limit_s: float
     # LANTERN_LOG_LEVEL.
     log_level: str
+    # LANTERN_OPENAI_BASE_URL, LANTERN_ANTHROPIC_BASE_URL: where ai-steps ask; empty is the provider's own address.
+    openai_base_url: str
+    anthropic_base_url: str
+    # LANTERN_OPENAI_API_KEY, LANTERN_ANTHROPIC_API_KEY; empty is what the provider's SDK finds by itself. Never shown.
+    openai_api_key: str = field(repr=False)
+    anthropic_api_key: str = field(repr=False)
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "Settings":
@@ -63,6 +69,10 @@ class Settings:
             drain_s=settings.duration_s(environment, "LANTERN_DRAIN", DRAIN_S_DEFAULT),
             stall_limit_s=settings.duration_s(environment, "LANTERN_STALL_LIMIT", STALL_LIMIT_S_DEFAULT),
             log_level=settings.text(environment, "LANTERN_LOG_LEVEL", "INFO").upper(),
+            openai_base_url=settings.text(environment, "LANTERN_OPENAI_BASE_URL", ""),
+            anthropic_base_url=settings.text(environment, "LANTERN_ANTHROPIC_BASE_URL", ""),
+            openai_api_key=settings.text(environment, "LANTERN_OPENAI_API_KEY", ""),
+            anthropic_api_key=settings.text(environment, "LANTERN_ANTHROPIC_API_KEY", ""),
         )
         found._check()
         return found
@@ -87,6 +97,12 @@ class Settings:
             raise InvalidField("LANTERN_DRAIN", f"{self.drain_s} s is less than nothing")
         if self.stall_limit_s < 1:
             raise InvalidField("LANTERN_STALL_LIMIT", f"{self.stall_limit_s} s is less than one")
+        for name, url in (
+            ("LANTERN_OPENAI_BASE_URL", self.openai_base_url),
+            ("LANTERN_ANTHROPIC_BASE_URL", self.anthropic_base_url),
+        ):
+            if url and not url.startswith(("http://", "https://")):
+                raise InvalidField(name, f"{url!r} is no http or https URL")
         if self.log_level not in {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}:
             raise InvalidField("LANTERN_LOG_LEVEL", f"{self.log_level!r} is no level such as INFO or WARNING")
 
@@ -100,6 +116,10 @@ KNOWN = frozenset(
         "LANTERN_EXECUTOR_CAPACITY",
         "LANTERN_DRAIN",
         "LANTERN_STALL_LIMIT",
+        "LANTERN_OPENAI_BASE_URL",
+        "LANTERN_OPENAI_API_KEY",
+        "LANTERN_ANTHROPIC_BASE_URL",
+        "LANTERN_ANTHROPIC_API_KEY",
         "LANTERN_LOG_LEVEL",
         "LANTERN_EXIT_WITH_PARENT",
     }

@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import grpc
 
+from lantern.api.journal.v1 import agent_service_pb2 as agent_pb
+from lantern.api.journal.v1 import agent_service_pb2_grpc as agent_grpc
 from lantern.api.journal.v1 import blob_service_pb2_grpc as blob_grpc
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import journal_service_pb2_grpc as journal_grpc
@@ -60,12 +62,20 @@ class Stubs:
     worker: "worker_grpc.JournalWorkerServiceAsyncStub"
     # Of JournalBlobService.
     blobs: "blob_grpc.JournalBlobServiceAsyncStub"
+    # Of JournalAgentService.
+    agents: "agent_grpc.JournalAgentServiceAsyncStub"
 
     @classmethod
     def over(cls, channel: grpc.aio.Channel) -> "Stubs":
         """The stubs of a channel."""
         runs, worker = journal_grpc.JournalServiceStub(channel), worker_grpc.JournalWorkerServiceStub(channel)
-        return cls(channel=channel, runs=runs, worker=worker, blobs=blob_grpc.JournalBlobServiceStub(channel))
+        return cls(
+            channel=channel,
+            runs=runs,
+            worker=worker,
+            blobs=blob_grpc.JournalBlobServiceStub(channel),
+            agents=agent_grpc.JournalAgentServiceStub(channel),
+        )
 
 
 class JournalProcesses:
@@ -211,6 +221,11 @@ class GrpcJournal:
         """See JournalPort. A broken connection is taken up where it broke."""
         content = bytearray()
         return await _answered(lambda: blobs.fetch(self._processes.present.blobs, tenant_id, blob, content))
+
+    async def get_definition(self, tenant_id: str, name: str, digest: str) -> bytes:
+        """A version of a published agent, by the digest of its definition; AGENT_NOT_FOUND."""
+        request = agent_pb.GetAgentDefinitionRequest(tenant_id=tenant_id, name=name, digest=digest)
+        return (await _answered(lambda: self._processes.present.agents.GetAgentDefinition(request))).definition
 
     async def settle_side_effect(self, context: StepContext, *, delivered: bool, result: Content) -> None:
         """See JournalPort."""

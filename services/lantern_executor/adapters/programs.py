@@ -84,6 +84,9 @@ class WorkflowPrograms:
             for name, definition in self._definitions.items()
         ]
 
+    async def prepare(self, run: Run) -> None:
+        """See ProgramsPort; code is loaded when the process starts."""
+
     def start(self, run: Run) -> HostedProgram:
         """See ProgramsPort."""
         definition = self._definitions.get(run.agent_name)

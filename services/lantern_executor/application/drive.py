@@ -144,6 +144,7 @@ class Drive:
         run = await self._with_input(opened.run)
         resets: tuple[tuple[int, int], ...] = ()
         while True:
+            await self._programs.prepare(run)
             program = self._programs.start(run)
             try:
                 found = await self._drive_along(program, opened, resets)

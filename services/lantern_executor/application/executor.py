@@ -12,6 +12,7 @@ from lantern_executor.domain.run import CreatedRun, HandBack, StartRequest
 from lantern_executor.ports import JournalPort, ProgramsPort, Sources
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
+from lantern_kernel.names import ANY_AGENT
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class Executor:
         """
         if worker_id != self._journal.worker_id:
             raise LanternError(reasons.LEASE_LOST, f"the lease was granted to {worker_id}, which is not this process")
-        if agent_name not in self._offered:
+        if not self._may_drive(agent_name):
             raise LanternError(
                 reasons.AGENT_NOT_FOUND, f"agent {agent_name} is not loaded here", field="agent_name", agent=agent_name
             )
@@ -132,7 +133,7 @@ class Executor:
             log.info("run handed back", extra=extra)
 
     async def _start_run(self, request: StartRequest) -> CreatedRun:
-        with_lease = request.agent_name in self._offered and self._has_room()
+        with_lease = self._may_drive(request.agent_name) and self._has_room()
         returns = self._returns
         created = await self._journal.create_run(request, with_lease=with_lease)
         run = created.run
@@ -153,6 +154,10 @@ class Executor:
         self._early.end(task)
         if not task.cancelled():
             task.exception()  # looked at here, too: its caller may be gone
+
+    def _may_drive(self, agent_name: str) -> bool:
+        """Whether an agent is offered here, or may be one of those that are published; the journal knows which are."""
+        return agent_name in self._offered or ANY_AGENT in self._offered
 
     def _has_room(self, *, for_one_more: int = 0) -> bool:
         """Whether all that is driven and being started (and one more) is within the capacity."""

@@ -37,6 +37,9 @@ class Script:
     def offers(self) -> Sequence[Offer]:
         return [Offer(name="script", digest="d1", program_kind="code")]
 
+    async def prepare(self, run: Run) -> None:
+        pass
+
     def start(self, run: Run) -> "ScriptedProgram":
         return ScriptedProgram(self)
 

@@ -23,6 +23,12 @@ def test_settings_have_defaults() -> None:
     assert (settings.listen, settings.capacity, settings.drain_s) == ("127.0.0.1:0", 1_000, 10.0)
 
 
+def test_credentials_are_not_shown() -> None:
+    settings = Settings.read(ENOUGH | {"LANTERN_OPENAI_API_KEY": "sk-1", "LANTERN_ANTHROPIC_API_KEY": "sk-2"})
+    assert (settings.openai_api_key, settings.anthropic_api_key) == ("sk-1", "sk-2")
+    assert "sk-" not in repr(settings)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -35,6 +41,8 @@ def test_settings_have_defaults() -> None:
         ("LANTERN_DRAIN", "ten"),
         ("LANTERN_DRAIN", "-1s"),
         ("LANTERN_LOG_LEVEL", "LOUD"),
+        ("LANTERN_OPENAI_BASE_URL", "localhost:8080"),
+        ("LANTERN_ANTHROPIC_BASE_URL", "ftp://models/"),
     ],
 )
 def test_settings_name_the_variable_at_fault(name: str, value: str) -> None:
