@@ -8,7 +8,7 @@ from typing import Any
 
 from lantern.program.calls import StepInfo
 from lantern.testing.faults import FaultKind, Injector
-from lantern.testing.journal import MemoryJournal
+from lantern.testing.journal import MemoryJournal, durability_of
 from lantern.testing.outside import Outside, lost_reply
 from lantern.testing.programs import WatchedProgram
 from lantern.testing.stored import Entry, StoredRun
@@ -85,6 +85,7 @@ def load(
     epoch: int,
     chance: Chance,
     now_us: Callable[[], int],
+    is_looking_only: bool = False,
 ) -> tuple[Course, WatchedProgram]:
     """A program and its course with a whole history loaded, as often as resets in it make that necessary."""
     resets: list[tuple[int, int]] = []
@@ -98,6 +99,7 @@ def load(
             sources=chance,
             now_us=now_us,
             resets=tuple(resets),
+            is_looking_only=is_looking_only,
         )
         course.load(events)
         if course.reset_found is None:
@@ -123,6 +125,8 @@ class Drive:
         self._lost: set[tuple[str, int]] = set()
         self._twice: set[tuple[str, int]] = set()
         self._seq, self._digest = run.events[-1].seq, run.events[-1].digest
+        self._mode = durability_of(run.events)
+        self._held = 0  # events that are decided and not committed
         self._course, self._program = load(
             run.run_id,
             run.workflow_id,
@@ -166,13 +170,26 @@ class Drive:
             heapq.heapify(self._flights)
         if not self._flights:
             course.park_if_idle()
-        has_news = bool(course.events or course.ending)
-        if has_news:
+        has_news = len(course.events) != self._held or bool(course.ending)
+        may_wait = self._may_wait()
+        if has_news and not may_wait:
             self._commit()
-        is_begun = False
-        if not self.is_over:
-            is_begun = self._dispatch()
+        is_begun = not self.is_over and self._dispatch()
+        if may_wait and course.events and self._mode == "async":
+            self._commit()  # beside what runs: it was begun before
+        self._held = len(course.events)
         return has_ended or has_news or is_begun
+
+    def _may_wait(self) -> bool:
+        """Whether nothing that begins now, or ends, needs what is decided committed first (SPEC J7)."""
+        course = self._course
+        return self._mode != "sync" and not (
+            course.ending
+            or course.is_awaited_outside
+            or course.children
+            or course.child_stops
+            or not all(work.is_free for work in course.starts)
+        )
 
     def _take_ended(self) -> bool:
         has_any = False
@@ -252,7 +269,7 @@ class Drive:
 
     def _dispatch(self) -> bool:
         course, around = self._course, self._around
-        starts, children = course.take_starts(), course.take_children()
+        starts, children = course.take_starts(), course.take_children() if course.children else []
         stops, course.child_stops = course.child_stops, []
         for work in starts:
             self._begin(work)

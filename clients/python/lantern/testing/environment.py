@@ -22,7 +22,7 @@ from lantern.testing.waking import CANCEL
 from lantern_kernel import json_bytes, reasons
 from lantern_kernel.blobs import BlobRef
 from lantern_kernel.bounds import PAYLOAD_INLINE_BYTES_MAX
-from lantern_kernel.errors import LanternError
+from lantern_kernel.errors import InvalidField, LanternError
 from lantern_kernel.work import ChildWork
 
 START_US = 1_767_225_600_000_000
@@ -30,6 +30,8 @@ START_US = 1_767_225_600_000_000
 
 SETTLE_US = 300_000
 """What `settle` lets pass at most: a run is parked only once nothing has come for a moment."""
+
+DURABILITIES = ("sync", "async", "exit")
 
 TURNS_MAX = 100_000
 """Turns at one time, after which something goes round."""
@@ -197,14 +199,24 @@ class Environment:
             if run.agent_name in names:
                 self._journal.upgrade(run.run_id)
 
-    def start(self, workflow: WorkflowFunction | str, input: Any = None, *, workflow_id: str = "") -> RunHandle:  # noqa: A002 - as the client has it
+    def start(
+        self,
+        workflow: WorkflowFunction | str,
+        input: Any = None,  # noqa: A002 - as the client has it
+        *,
+        workflow_id: str = "",
+        durability: str = "sync",
+    ) -> RunHandle:
         """Starts a run. Nothing is done before the test waits for something or lets time pass.
 
         Args:
             workflow: The workflow's function, or its name.
             input: What JSON can say.
             workflow_id: The user's own name for the work.
+            durability: When its events are committed: sync, async or exit. What is not committed, a crash loses.
         """
+        if durability not in DURABILITIES:
+            raise InvalidField("durability", f"{durability!r} is none of {', '.join(DURABILITIES)}")
         if not isinstance(workflow, str):
             self.offer(workflow)
             workflow = self._agent_of(workflow).name
@@ -216,6 +228,7 @@ class Environment:
             content,
             workflow_id=workflow_id,
             request_id=self.request_id(),
+            durability=durability,
         )
         return RunHandle(self, run)
 

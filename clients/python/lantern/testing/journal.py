@@ -60,6 +60,7 @@ class MemoryJournal:
         request_id: str,
         parent: tuple[str, str] | None = None,
         is_abandoned: bool = False,
+        durability: str = "sync",
     ) -> StoredRun:
         """A new run, QUEUED; the one that the same request made before; WORKFLOW_ID_IN_USE.
 
@@ -71,6 +72,7 @@ class MemoryJournal:
             request_id: Names the request.
             parent: The run and the step that begin it as a child; it may have at most 5 above it (INVALID_FIELD).
             is_abandoned: Whether it goes on when that run ends.
+            durability: When its events are committed: sync, async or exit.
         """
         if request_id in self._requests:
             return self.runs[self._requests[request_id]]
@@ -97,6 +99,7 @@ class MemoryJournal:
         self.runs[run_id], self._requests[request_id] = run, run_id
         facts = {"agent": agent_name, "version": 1, "digest": agent_digest}
         facts |= {"workflowId": workflow_id, "requestId": request_id, "traceparent": ""}
+        facts |= {} if durability == "sync" else {"durability": durability}
         self._write(run, [self._own(kinds.RUN_STARTED, payloads.pack(facts, content))])
         return run
 
@@ -264,6 +267,7 @@ class MemoryJournal:
             request_id=f"continue:{run.run_id}",
             parent=run.parent,
             is_abandoned=run.is_abandoned,
+            durability=durability_of(run.events),
         )
         run.continued_as, after.continued_from = after.run_id, run.run_id
         for seq in carried:
@@ -475,6 +479,11 @@ class MemoryJournal:
                     hash=chain.link(before.hash if before else chain.genesis(run.run_id), digest, time_us),
                 )
             )
+
+
+def durability_of(events: Sequence[Event]) -> str:
+    """When a run's events are committed: sync, async or exit."""
+    return str(payloads.unpack(events[0].payload).facts.get("durability", "sync"))
 
 
 def _content(event: Event | NewEvent) -> tuple[Any, ...]:

@@ -11,7 +11,6 @@ from lantern_kernel.blobs import Content
 from lantern_kernel.commands import Command, End
 from lantern_kernel.course.course import Course
 from lantern_kernel.event import Event
-from lantern_kernel.inbox import InboxEntry
 
 
 class ReplayDiffers(AssertionError):
@@ -45,10 +44,16 @@ def replay(
     now_us = events[-1].time_us if events else 0
     epoch = events[-1].epoch if events else 0
     course, program = load(
-        run_id, workflow_id, events, program_of, epoch=epoch, chance=NoChance(), now_us=lambda: now_us
+        run_id,
+        workflow_id,
+        events,
+        program_of,
+        epoch=epoch,
+        chance=NoChance(),
+        now_us=lambda: now_us,
+        is_looking_only=True,
     )
     try:
-        _unpause(course)
         course.advance(beginning=False)
         while course.wanted is not None:
             course.provide(content(course.wanted))
@@ -56,13 +61,6 @@ def replay(
         return list(program.commands), _difference(course)
     finally:
         program.close()
-
-
-def _unpause(course: Course) -> None:
-    """A paused run advances no further: for the replay it is resumed."""
-    if course.is_paused:
-        entry = InboxEntry(number=course.consumed_inbox_number + 1, kind="resume", name="", payload=b"")
-        course.take_inbox([entry])
 
 
 def _difference(course: Course) -> dict[str, Any] | None:
