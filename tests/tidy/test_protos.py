@@ -32,7 +32,7 @@ IDEMPOTENT_BY = {
     "CollectBlobsRequest": "deletes what nothing names",
     "RunPassRequest": "a pass is level-triggered",
 }
-READING = ("Get", "Check", "List", "Find", "Follow", "Watch")
+READING = ("Query", "Get", "Check", "List", "Find", "Follow", "Watch")
 
 
 def files() -> list[FileDescriptor]:

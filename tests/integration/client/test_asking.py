@@ -58,6 +58,14 @@ class Journal(pb_grpc.JournalServiceServicer):
         yield pb.FollowEventsResponse(events=self.events[request.after_seq :])
 
 
+def answering(answer: bytes | LanternError) -> Executor:
+    return Executor(answer)  # pyright: ignore[reportAbstractUsage] - nobody calls the other methods
+
+
+def journal_of(*events: run_pb2.Event) -> Journal:
+    return Journal(*events)  # pyright: ignore[reportAbstractUsage] - nobody calls the other methods
+
+
 def completed(update_id: str, data: bytes | None, **facts: Any) -> run_pb2.Event:
     return run_pb2.Event(kind=kinds.UPDATE_COMPLETED, step_id=update_id, payload=payloads.pack(facts, data))
 
@@ -86,9 +94,9 @@ async def ask(*executors: Executor, extra: Sequence[str] = ()) -> Any:
 
 
 async def test_the_executor_that_has_the_code_answers():
-    without = Executor(LanternError(reasons.AGENT_NOT_FOUND, "not loaded here"))
-    older = Executor(LanternError(reasons.NONDETERMINISM, "another version"))
-    able = Executor(b'{"at":"charge"}')
+    without = answering(LanternError(reasons.AGENT_NOT_FOUND, "not loaded here"))
+    older = answering(LanternError(reasons.NONDETERMINISM, "another version"))
+    able = answering(b'{"at":"charge"}')
     assert await ask(without, older, able, extra=[NOWHERE]) == {"at": "charge"}
     (request,) = able.asked
     assert (request.run_id, request.name, request.payload) == (RUN_ID, "status", b'{"full":true}')
@@ -97,7 +105,7 @@ async def test_the_executor_that_has_the_code_answers():
 
 @pytest.mark.parametrize("reason", [reasons.QUERY_FAILED, reasons.QUERY_NOT_FOUND, reasons.RUN_NOT_FOUND])
 async def test_a_refusal_that_holds_everywhere_is_not_taken_elsewhere(reason: str):
-    refusing, other = Executor(LanternError(reason, "no")), Executor(b"1")
+    refusing, other = answering(LanternError(reason, "no")), answering(b"1")
     with pytest.raises(LanternError) as caught:
         await ask(refusing, other)
     assert caught.value.reason == reason
@@ -109,7 +117,7 @@ async def test_where_nobody_can_answer_the_last_one_says_why():
         await ask()
     assert caught.value.reason == reasons.UNAVAILABLE
     with pytest.raises(LanternError) as caught:
-        await ask(Executor(LanternError(reasons.AGENT_NOT_FOUND, "not loaded here")))
+        await ask(answering(LanternError(reasons.AGENT_NOT_FOUND, "not loaded here")))
     assert caught.value.reason == reasons.AGENT_NOT_FOUND
 
 
@@ -127,7 +135,7 @@ async def update(journal: Journal) -> Any:
 
 
 async def test_an_update_waits_for_its_own_answer():
-    journal = Journal(
+    journal = journal_of(
         completed("update#6", b'"other"'),
         run_pb2.Event(kind=kinds.UPDATE_RECEIVED, step_id="update#7", payload=payloads.pack({"number": 7}, b"1")),
         completed("update#7", b'{"moved":true}'),
@@ -144,14 +152,14 @@ async def test_an_update_waits_for_its_own_answer():
 
 
 async def test_a_refused_update_says_why():
-    journal = Journal(completed("update#7", None, error={"code": "TOO_LATE", "message": "it is packed"}))
+    journal = journal_of(completed("update#7", None, error={"code": "TOO_LATE", "message": "it is packed"}))
     with pytest.raises(UpdateFailed) as caught:
         await update(journal)
     assert (caught.value.code, caught.value.message) == ("TOO_LATE", "it is packed")
 
 
 async def test_a_run_that_ends_first_does_not_answer():
-    journal = Journal(run_pb2.Event(kind=kinds.RUN_SUCCEEDED, payload=payloads.pack({}, b"1")))
+    journal = journal_of(run_pb2.Event(kind=kinds.RUN_SUCCEEDED, payload=payloads.pack({}, b"1")))
     with pytest.raises(LanternError) as caught:
         await update(journal)
     assert caught.value.reason == reasons.RUN_CLOSED

@@ -101,6 +101,9 @@ class Executor(executor_grpc.ExecutorServiceServicer):
     async def Drive(self, request: executor_pb.DriveRequest, context: Any) -> executor_pb.DriveResponse:
         raise AssertionError("clients drive nothing")
 
+    async def QueryRun(self, request: executor_pb.QueryRunRequest, context: Any) -> executor_pb.QueryRunResponse:
+        raise AssertionError("nobody asks")
+
 
 async def serve(servicer: Journal | Executor, address: str = "127.0.0.1:0") -> server.Server:
     def add(grpc_server: grpc.aio.Server) -> None:

@@ -34,6 +34,9 @@ class JournalWorker(executor_grpc.ExecutorServiceServicer):
     async def StartRun(self, request: executor_pb.StartRunRequest, context: Any) -> executor_pb.StartRunResponse:
         raise AssertionError("recovery starts no runs")
 
+    async def QueryRun(self, request: executor_pb.QueryRunRequest, context: Any) -> executor_pb.QueryRunResponse:
+        raise AssertionError("nobody asks")
+
     async def Drive(self, request: executor_pb.DriveRequest, context: Any) -> executor_pb.DriveResponse:
         assert request.worker_id == self.name
         if self.error:

@@ -82,6 +82,9 @@ class Executor(executor_grpc.ExecutorServiceServicer):
     async def StartRun(self, request: executor_pb.StartRunRequest, context: Any) -> executor_pb.StartRunResponse:
         raise AssertionError("recovery starts no runs")
 
+    async def QueryRun(self, request: executor_pb.QueryRunRequest, context: Any) -> executor_pb.QueryRunResponse:
+        raise AssertionError("nobody asks")
+
     async def Drive(self, request: executor_pb.DriveRequest, context: Any) -> executor_pb.DriveResponse:
         self.driven.append(request)
         if self.hangs:
