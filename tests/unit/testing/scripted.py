@@ -1,5 +1,6 @@
 """Programs as generators: each yields the commands that it asks for, and is sent what happened next."""
 
+import json
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ class Scripted:
         self._compensates = compensates
         self._happened: deque[Happening] = deque()
         self._is_begun = False
+        self.happened = 0
 
     @property
     def has_compensation(self) -> bool:
@@ -43,6 +45,7 @@ class Scripted:
 
     def resolve(self, outcome: Happening) -> None:
         self._happened.append(outcome)
+        self.happened += 1
 
     def marker_value(self, step_id: str) -> bytes:
         raise AssertionError(step_id)
@@ -57,11 +60,19 @@ class Scripted:
         self._script.close()
 
 
-def agent(name: str, script: Callable[[bytes], Script], *, compensates: bool = False) -> Agent:
+class Answering(Scripted):
+    """A script that is asked how much has happened to it."""
+
+    def answer_query(self, name: str, data: bytes, /) -> bytes:
+        return json.dumps({"query": name, "data": json.loads(data), "happened": self.happened}).encode()
+
+
+def agent(name: str, script: Callable[[bytes], Script], *, compensates: bool = False, answers: bool = False) -> Agent:
     """An agent that plays a script, which is given the run's input."""
+    kind = Answering if answers else Scripted
 
     def host(run_id: str, workflow_id: str, content: bytes) -> Scripted:
         del run_id, workflow_id
-        return Scripted(script(content), compensates=compensates)
+        return kind(script(content), compensates=compensates)
 
     return Agent(name=name, digest="e" * 64, host=host)

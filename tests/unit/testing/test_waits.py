@@ -10,6 +10,7 @@ import pytest
 from scripted import Script, agent
 
 import lantern
+from lantern.client.run import UpdateFailed
 from lantern.testing import Environment, Stuck, check_every_fault
 from lantern_kernel import kinds, payloads, reasons
 from lantern_kernel.commands import (
@@ -243,6 +244,37 @@ def test_updates_are_answered(env: Environment):
     assert run.update("add", "more") == ["more"]
     run.signal("end")
     assert run.result() == 1
+
+
+def test_a_refused_update_raises_as_a_client_does(env: Environment):
+    def refuses(content: bytes) -> Script:
+        del content
+        told = yield [AwaitSignal(step_id="end", name="end", source="s.py:1")]
+        error = RunErrorFacts(code="TOO_LATE", message="closed")
+        told = yield [CompleteUpdate(step_id=told.step_id, source="s.py:2", error=error)]
+        yield [Succeed(result=b"1")]
+
+    env.offer(agent("refuses", refuses))
+    run = env.start("refuses")
+    with pytest.raises(UpdateFailed, match="update add: TOO_LATE: closed"):
+        run.update("add", 5)
+
+
+def test_queries_are_answered_from_the_history(env: Environment):
+    env.offer(agent("told", paid_twice, answers=True))
+    run = env.start("told", 0)
+    run.signal("paid", 1)
+    events = len(run.events)
+    assert run.query("happened", {"n": 1}) == {"query": "happened", "data": {"n": 1}, "happened": 1}
+    env.skip(3600)
+    assert run.query("happened")["happened"] == 2
+    assert len(run.events) > events
+    events = len(run.events)
+    run.query("happened")
+    assert len(run.events) == events, "nothing is recorded of a query"
+    with pytest.raises(LanternError) as refused:
+        env.start("paid-twice", 0).query("happened")
+    assert refused.value.reason == reasons.QUERY_NOT_FOUND
 
 
 def test_waits_survive_every_fault():

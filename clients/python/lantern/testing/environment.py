@@ -16,7 +16,7 @@ from lantern.testing.handle import RunHandle
 from lantern.testing.journal import MemoryJournal
 from lantern.testing.outside import Attempt, HttpRequest, Outside
 from lantern.testing.programs import Agent, Markers, WatchedProgram
-from lantern.testing.replaying import check_history, check_replay
+from lantern.testing.replaying import check_history, check_replay, replayed
 from lantern.testing.stored import StoredRun
 from lantern.testing.waking import CANCEL
 from lantern_kernel import json_bytes, reasons
@@ -265,6 +265,15 @@ class Environment:
             check_history(run, self._program_of, self._journal.content)
 
     # What handles need.
+
+    def ask(self, run: StoredRun, name: str, data: bytes) -> bytes:
+        """What a run's code answers to a query, from its history alone."""
+        events = tuple(run.events)
+        with replayed(run.run_id, run.workflow_id, events, lambda: self._program_of(run), self._journal.content) as (
+            _,
+            program,
+        ):
+            return program.answer_query(name, data)
 
     def request_id(self) -> str:
         """Names the next request."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lantern.client.run import Run, RunFailed
+from lantern.client.run import Run, RunFailed, UpdateFailed
 from lantern.testing.histories import HistoryFile, history_of, named_blobs
 from lantern.testing.stored import Approval, StoredRun
 from lantern.testing.waking import CANCEL, PAUSE, RESUME, SIGNAL, UPDATE
@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 
 class Stuck(AssertionError):
     """A run waits for something that does not come by itself."""
-
-
-class UpdateFailed(Exception):
-    """An update was refused, or failed.
-
-    Attributes:
-        error: Why.
-    """
-
-    def __init__(self, error: RunErrorFacts) -> None:
-        super().__init__(f"{error.code}: {error.message}")
-        self.error = error
 
 
 class RunHandle:
@@ -100,7 +88,7 @@ class RunHandle:
         self._send(SIGNAL, name, content)
 
     def update(self, name: str, payload: Any = None) -> Any:
-        """Sends it an update, and skips time until it is answered; UpdateFailed where it is refused."""
+        """Sends it an update, and skips time until it is answered; UpdateFailed, as a client, where it is not."""
         environment, run = self._environment, self._run
         content = environment.content(json_bytes.encode(payload, "payload"))
         number = environment.journal.send(self.run_id, UPDATE, name, content, request_id=environment.request_id())
@@ -111,8 +99,14 @@ class RunHandle:
             raise Stuck(f"update {name} is not answered: {self._why_stuck()}")
         error = answer.facts.get("error")
         if isinstance(error, dict):
-            raise UpdateFailed(RunErrorFacts.from_facts(error))
+            raise UpdateFailed(name, RunErrorFacts.from_facts(error))
         return json.loads(environment.journal.content(answer.content or b"null"))
+
+    def query(self, name: str, payload: Any = None) -> Any:
+        """Asks its code something, as it stands once all is done that can be done now; nothing changes."""
+        self._environment.settle()
+        data = json_bytes.encode(payload, "payload")
+        return json.loads(self._environment.ask(self._run, name, data))
 
     def _answer(self, step_id: str) -> Unpacked | None:
         for event in self._run.events:

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from lantern.program.calls import StepCall
 from lantern.program.host import RunInfo, WorkflowHost
 from lantern.program.surroundings import Surroundings
 from lantern.registry import Definition
+from lantern_kernel import reasons
 from lantern_kernel.commands import Command
+from lantern_kernel.errors import LanternError
 from lantern_kernel.outcomes import Happening
 from lantern_kernel.program import ReplayView
 
@@ -65,6 +67,15 @@ class Host(Protocol):
 
     def close(self) -> None:
         """Ends it, wherever it stands."""
+        ...
+
+
+@runtime_checkable
+class AnswersQueries(Protocol):
+    """A host that can be asked about its run."""
+
+    def answer_query(self, name: str, data: bytes, /) -> bytes:
+        """JSON for JSON; changes nothing. A LanternError where it cannot be answered."""
         ...
 
 
@@ -126,6 +137,12 @@ class WatchedProgram:
     def marker_value(self, step_id: str) -> bytes:
         """See Program."""
         return self._markers.value(self._run_id, step_id, lambda: self._host.marker_value(step_id))
+
+    def answer_query(self, name: str, data: bytes) -> bytes:
+        """What the code answers as it stands; QUERY_NOT_FOUND where it answers none."""
+        if not isinstance(self._host, AnswersQueries):
+            raise LanternError(reasons.QUERY_NOT_FOUND, "programs of this kind answer no queries", query=name)
+        return self._host.answer_query(name, data)
 
     def step_call(self, step_id: str) -> StepCall:
         """What a step consists of."""

@@ -1,6 +1,7 @@
 """Replay of a history by fresh code: whether it asks for what is recorded, and for the same as the code that ran."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from lantern.testing.drive import load
@@ -29,14 +30,15 @@ class NoChance:
         return 0.0
 
 
-def replay(
+@contextmanager
+def replayed(
     run_id: str,
     workflow_id: str,
     events: Sequence[Event],
     program_of: Callable[[], WatchedProgram],
     content: Callable[[Content], bytes],
-) -> tuple[list[Command], dict[str, Any] | None]:
-    """Replays a whole history: what the code asked for, and the facts of the first difference; None where none is.
+) -> Generator[tuple[Course, WatchedProgram]]:
+    """Fresh code, brought to where a history ends; closed at the end.
 
     Raises:
         LanternError: HISTORY_UNREADABLE, or a blob is not at hand.
@@ -58,9 +60,25 @@ def replay(
         while course.wanted is not None:
             course.provide(content(course.wanted))
             course.advance(beginning=False)
-        return list(program.commands), _difference(course)
+        yield course, program
     finally:
         program.close()
+
+
+def replay(
+    run_id: str,
+    workflow_id: str,
+    events: Sequence[Event],
+    program_of: Callable[[], WatchedProgram],
+    content: Callable[[Content], bytes],
+) -> tuple[list[Command], dict[str, Any] | None]:
+    """Replays a whole history: what the code asked for, and the facts of the first difference; None where none is.
+
+    Raises:
+        LanternError: As `replayed`.
+    """
+    with replayed(run_id, workflow_id, events, program_of, content) as (course, program):
+        return list(program.commands), _difference(course)
 
 
 def _difference(course: Course) -> dict[str, Any] | None:
