@@ -100,6 +100,7 @@ class Environment:
         markers: Markers | None = None,
     ) -> None:
         self._us = START_US
+        self._jumped_us = 0
         self._replay_every_await = replay_every_await
         self._markers = markers or Markers()
         self._world = SeededWorld(lambda: self._us, seed)
@@ -234,11 +235,11 @@ class Environment:
 
     def skip(self, seconds: float) -> None:
         """Lets that much time pass, and everything happen that comes due on the way."""
-        self._pass(self._us + round(seconds * 1e6), to_the_end=True)
+        self._pass(round(seconds * 1e6), to_the_end=True)
 
     def settle(self) -> None:
         """Lets everything happen that can happen now; at most 0.3 s pass."""
-        self._pass(self._us + SETTLE_US, to_the_end=False)
+        self._pass(SETTLE_US, to_the_end=False)
 
     def finish(self, run_id: str = "") -> None:
         """Skips time until the run has ended, or all that can come by itself has come."""
@@ -294,10 +295,12 @@ class Environment:
 
     # How it works.
 
-    def _pass(self, until_us: int, *, to_the_end: bool) -> None:
+    def _pass(self, by_us: int, *, to_the_end: bool) -> None:
+        """Lets so much time pass; a jump of the clock on the way is none of it."""
+        begun_us, jumped_us = self._us, self._jumped_us
         while True:
             self._work()
-            due_us = self._next_due_us()
+            due_us, until_us = self._next_due_us(), begun_us + by_us + self._jumped_us - jumped_us
             if due_us is None or due_us > until_us:
                 break
             self._us = max(self._us, due_us)
@@ -347,6 +350,7 @@ class Environment:
 
     def _jump(self, by_us: int) -> None:
         self._us += by_us
+        self._jumped_us += by_us
 
     def _wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         try:
