@@ -162,6 +162,14 @@ def from_start(request: StartRequest, lease_target: journal_pb.LeaseTarget | Non
         signal=None
         if request.signal is None
         else journal_pb.StartSignal(name=request.signal.name, payload=request.signal.payload),
+        parent=None
+        if request.parent is None
+        else journal_pb.Parent(
+            run_id=request.parent.run_id,
+            step_id=request.parent.step_id,
+            epoch=request.parent.epoch,
+            abandon=request.parent.abandon,
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from lantern_journal.domain.approvals import Approval, ApprovalFilter, Decided, 
 from lantern_journal.domain.archives import ArchivedRun, Candidate, KeptBlob, Turn
 from lantern_journal.domain.blobs import Collected, NamedBlobs, Place, StoredBlob, Upload
 from lantern_journal.domain.diagnosis import DatabaseFacts, RunFacts
+from lantern_journal.domain.family import Aftermath
 from lantern_journal.domain.feed import FeedFilter, FeedPage
 from lantern_journal.domain.feed_cursor import Cursor, Snapshot
 from lantern_journal.domain.leases import Limits
@@ -133,13 +134,14 @@ class Store(Protocol):
         *,
         blobs: Sequence[NamedBlobs] = (),
         tops: Sequence[Top] = (),
-    ) -> tuple[str, ...]:
+    ) -> Aftermath:
         """Writes a group whole, or raises Collision, GroupRefused or Disconnected.
 
         `tops` is what it is put on top of: a store that is set to check digests raises Collision where the database no
         longer holds that, as after a failover that lost commits.
 
-        Returns the runs that were parked for something that had come before: they are queued at once, to be announced.
+        Returns what became of others: parents that are told, children that are cancelled. Also the runs that were
+        parked for something that had come before: they are queued at once, to be announced.
         """
         ...
 

@@ -19,6 +19,7 @@ from lantern_journal.domain.appends import Append
 from lantern_journal.domain.approvals import Approval, ApprovalState, Decision, Delegation
 from lantern_journal.domain.archives import Archive
 from lantern_journal.domain.diagnosis import shown
+from lantern_journal.domain.family import Parent
 from lantern_journal.domain.feed import FeedPage
 from lantern_journal.domain.findings import Finding, Severity
 from lantern_journal.domain.leases import AgentOffer
@@ -116,7 +117,14 @@ def start_request(request: journal_pb.CreateRunRequest) -> StartRequest:
         traceparent=request.traceparent,
         target=lease_target(request.lease_target) if request.HasField("lease_target") else None,
         signal=start_signal(request.signal) if request.HasField("signal") else None,
+        durability=request.durability or "sync",
+        parent=parent(request.parent) if request.HasField("parent") else None,
     )
+
+
+def parent(message: journal_pb.Parent) -> Parent:
+    """Whose child a run is to be."""
+    return Parent(run_id=message.run_id, step_id=message.step_id, epoch=message.epoch, abandon=message.abandon)
 
 
 def start_signal(signal: journal_pb.StartSignal) -> StartSignal:
@@ -239,6 +247,9 @@ def run(record: Run) -> run_pb2.Run:
         archived=record.archived,
         input_blob=_blob(record.input_blob),
         result_blob=_blob(record.result_blob),
+        durability=record.durability,
+        parent_run_id=record.parent_run_id,
+        parent_step_id=record.parent_step_id,
     )
     if record.archive is not None:
         message.archive.CopyFrom(archive(record.archive))

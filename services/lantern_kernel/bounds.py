@@ -34,6 +34,10 @@ AWAITED_SIGNALS_MAX = 100
 
 APPROVAL_TITLE_CHARACTERS_MAX = 1_000
 RETRY_ATTEMPTS_MAX = 100
+
+CHILD_DEPTH_MAX = 5
+"""How deep runs may start runs: one that nobody's run has started is at depth 0."""
+
 ID_LENGTH_MAX = 200
 AGENTS_PER_SESSION_MAX = 1_000
 

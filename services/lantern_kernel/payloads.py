@@ -213,6 +213,10 @@ WAITING_ON = frozenset({"approval", "signal", "timer", "child", "code_fix", "bud
 """What a run can wait on (SPEC 2)."""
 
 
+DURABILITIES = ("sync", "async", "exit")
+"""When the events of a run are committed (SPEC J7); sync where run_started does not say."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApprovalFacts:
     """What approval_requested says: who is to decide what, and until when. Its data are for whoever decides."""
@@ -293,3 +297,32 @@ class DecisionFacts:
         names = ("approvalId", "stepId", "decision", "by", "assignee")
         approval_id, step_id, decision, by, assignee = (str(facts.get(name, "")) for name in names)
         return cls(approval_id=approval_id, step_id=step_id, decision=decision, by=by, assignee=assignee)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChildFacts:
+    """How a child run ended: the content of its parent's inbox entry, whose data, or blob, is the result."""
+
+    # The child; where it went on as other runs, the last of them.
+    run_id: str
+    # SUCCEEDED, FAILED or CANCELLED.
+    state: str
+    # Why it ended badly; None where it did not.
+    error: RunErrorFacts | None = None
+
+    def to_facts(self) -> dict[str, Any]:
+        """As members of a payload."""
+        facts: dict[str, Any] = {"runId": self.run_id, "state": self.state}
+        if self.error is not None:
+            facts["error"] = self.error.to_facts()
+        return facts
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> "ChildFacts":
+        """From members of a payload; absent ones are empty."""
+        error = facts.get("error")
+        return cls(
+            run_id=str(facts.get("runId", "")),
+            state=str(facts.get("state", "")),
+            error=RunErrorFacts.from_facts(error) if isinstance(error, dict) else None,
+        )

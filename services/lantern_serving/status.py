@@ -35,6 +35,7 @@ _CODES: dict[str, grpc.StatusCode] = {
     reasons.REQUEST_ID_REUSED: grpc.StatusCode.FAILED_PRECONDITION,
     reasons.AGENT_KIND_CONFLICT: grpc.StatusCode.FAILED_PRECONDITION,
     reasons.LEASE_LOST: grpc.StatusCode.FAILED_PRECONDITION,
+    reasons.CHILD_TOO_DEEP: grpc.StatusCode.FAILED_PRECONDITION,
     reasons.RUN_CLOSED: grpc.StatusCode.FAILED_PRECONDITION,
     reasons.APPEND_CONFLICT: grpc.StatusCode.FAILED_PRECONDITION,
     reasons.INBOX_AHEAD: grpc.StatusCode.FAILED_PRECONDITION,

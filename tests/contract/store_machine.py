@@ -1,15 +1,36 @@
 """The operations that all stores are asked, and how each is made from what hypothesis draws."""
 
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from machine_draws import (
+    AGENTS,
+    DIGESTS,
+    ENTRIES,
+    GRAPH,
+    GRAPHS,
+    LIMITS,
+    SIGNALS,
+    STEPS_OF_TIME_US,
+    TENANTS,
+    UNKNOWN,
+    WAITS,
+    WORKERS,
+    content,
+    few,
+    many,
+    off_by,
+    runs,
+)
 from store_trio import START_US, Refused, Trio
 
 from lantern_journal.domain.agents import Publication, Wanted
 from lantern_journal.domain.appends import Append, Head, plan_group
-from lantern_journal.domain.leases import AgentOffer, Limits
+from lantern_journal.domain.family import Parent
+from lantern_journal.domain.leases import AgentOffer
 from lantern_journal.domain.records import (
     Attach,
     Claim,
@@ -29,46 +50,6 @@ from lantern_journal.domain.run_state import RunState
 from lantern_kernel import kinds, payloads
 from lantern_kernel.event import NewEvent
 from lantern_kernel.payloads import ParkFacts, RunErrorFacts
-
-LIMITS = Limits(lease_us=60_000_000, grant_us=5_000_000, silence_us=10_000_000)
-WORKERS = ("w1", "w2", "W3")
-TENANTS = ("default", "other")
-# Names that a database sorts in different ways under different collations.
-AGENTS = ("order", "Order", "or-der", "order_b")
-# One of them is published as a graph at times, and at other times offered as code: whichever is first.
-GRAPH = 3
-GRAPHS = (b'{"nodes":[]}', b'{"nodes":[1]}', b'{"nodes":[2]}')
-DIGESTS = tuple(letter * 64 for letter in "abc")
-STEPS_OF_TIME_US = (
-    0,
-    1,
-    1_000,
-    1_000,
-    1_000,
-    1_000,
-    1_000,
-    1_000,
-    999_999,
-    4_999_999,
-    5_000_000,
-    9_999_999,
-    10_000_000,
-    60_000_000,
-    3_600_000_000,
-)
-
-UNKNOWN = 15
-
-few = st.integers(0, 3)
-runs = st.sampled_from((0, 0, 1, 1, 2, 2, 3, 4, 5, UNKNOWN))
-many = st.integers(0, 7)
-off_by = st.sampled_from((0, 0, 0, 0, 0, -1, 1))
-content = st.sampled_from(
-    ("step", "waiting", "signal", "cancel", "park", "park", "park", "succeed", "fail", "cancelled", "both")
-)
-ENTRIES = ("signal", "signal", "signal", "cancel", "pause", "resume", "resume")
-SIGNALS = ("paid", "shipped", "lost")
-WAITS = ("timer", "signal", "operator", "code_fix", "capacity", "paused")
 
 
 class Machine(RuleBasedStateMachine):
@@ -248,6 +229,23 @@ class Machine(RuleBasedStateMachine):
         for new, outcome in zip(news, self.ask("start_runs", news, LIMITS), strict=True):
             if not isinstance(outcome, Refused) and outcome.created:
                 self.run_ids.append(new.run_id)
+
+    @rule(run=runs, step=few, off=off_by, worker=few, abandon=st.booleans(), workflow=st.integers(0, 5))
+    def start_child(self, run: int, step: int, off: int, worker: int, abandon: bool, workflow: int) -> None:
+        """Also of runs that nobody drives, and under epochs that are over."""
+        self.count += 1
+        run_id = self.run_id(run)
+        parent = Parent(run_id=run_id, step_id=f"c{step}[1]", epoch=max(1, self.epoch(run_id) + off), abandon=abandon)
+        target = self.target(worker, 0) if worker else None
+        policy = WorkflowIdPolicy.TERMINATE_EXISTING if step == 3 else WorkflowIdPolicy.ALLOW_AFTER_CLOSE
+        new = self.new_run(0, step, workflow, policy, target)
+        known = self.trio.tables.runs.get(run_id)
+        tenant_id = known.tenant_id if known is not None else "default"
+        request_id = f"child:{run_id}|{parent.step_id}"
+        made = replace(
+            new, request_id=request_id, tenant_id=tenant_id, parent=parent, durability=("sync", "exit")[step % 2]
+        )
+        self._start([made])
 
     @rule(run=runs, kind=st.sampled_from(ENTRIES), request=many, payload=few)
     def send(self, run: int, kind: str, request: int, payload: int) -> None:

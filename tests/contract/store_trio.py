@@ -163,7 +163,7 @@ def _plain(tables: Tables) -> dict[str, list[dict[str, Any]]]:
 
 def _row(columns: list[str], values: tuple[Any, ...]) -> dict[str, Any]:
     row = dict(zip(columns, values, strict=True))
-    for flag in ("opened", "closed", "draining", "nothing_to_compensate", "created"):
+    for flag in ("opened", "closed", "draining", "nothing_to_compensate", "created", "abandoned", "has_children"):
         if flag in row:
             row[flag] = bool(row[flag])
     if isinstance(row.get("agents"), str):
@@ -194,7 +194,7 @@ def _ordered(method: str, answer: Any) -> Any:
     if method == "start_runs":
         return [_refused(each) if isinstance(each, LanternError) else each for each in answer]
     if method == "insert_group":
-        return set(answer)
+        return set(answer.queued), set(answer.moved), set(answer.entries)
     if isinstance(answer, Tended):
         return sorted(answer.closed), sorted(answer.gone), sorted(answer.inbox), answer.now_us
     return answer

@@ -27,6 +27,7 @@ from lantern_journal.adapters.clock import CarriedClock
 from lantern_journal.application.announcements import Hub
 from lantern_journal.application.committer import GroupCommitter
 from lantern_journal.domain.appends import Append, Head, Row
+from lantern_journal.domain.family import Aftermath
 from lantern_journal.domain.run_state import RunChange, RunState
 from lantern_journal.ports import Disconnected, Store
 from lantern_kernel import payloads, reasons
@@ -203,7 +204,7 @@ class Faulty:
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
-    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange], **more: Any) -> tuple[str, ...]:
+    async def insert_group(self, rows: Sequence[Row], changes: Sequence[RunChange], **more: Any) -> Aftermath:
         if any(row.step_id == self.poison for row in rows if self.poison):
             raise RuntimeError("the database does not take this row")
         woken = await self._store.insert_group(rows, changes, **more)

@@ -150,7 +150,7 @@ async def _park_group(store: Store, run_id: str, on: str, failed: str = "") -> t
     after = rows_of(run_id, top, top.epoch, top.time_us + 1, [parked], rows)
     change = change_of(run_id, top.seq + 1, [parked], 0, after.time_us)
     assert change is not None
-    return await store.insert_group(rows, [change])
+    return (await store.insert_group(rows, [change])).queued
 
 
 async def test_a_run_is_not_given_to_the_code_that_failed_it(store: Store) -> None:

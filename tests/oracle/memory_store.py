@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from lantern_journal.domain.agents import Definition, Publication, Published, Wanted
 from lantern_journal.domain.appends import Head, Row, Top, genesis
 from lantern_journal.domain.blobs import NamedBlobs
+from lantern_journal.domain.family import Aftermath
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import (
     Agent,
@@ -39,7 +40,7 @@ from lantern_kernel import reasons
 from lantern_kernel.bounds import PAGE_BYTES_MAX, PAGE_ROWS_MAX
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event
-from oracle import agents, leasing, runs, sessions, waking
+from oracle import agents, deliveries, leasing, runs, sessions, waking
 from oracle.tables import Tables
 
 T = TypeVar("T")
@@ -148,7 +149,7 @@ class MemoryStore:
         *,
         blobs: Sequence[NamedBlobs] = (),
         tops: Sequence[Top] = (),
-    ) -> tuple[str, ...]:
+    ) -> Aftermath:
         """See Store. There are no blobs here, and no failover loses commits."""
         assert not blobs, "the oracle keeps no blobs"
         del tops
@@ -312,11 +313,11 @@ class MemoryStore:
 
     async def claim_side_effect(self, claim: Claim) -> tuple[bool, SideEffect]:
         """See Store."""
-        return await self._insist("claim_side_effect", lambda now: runs.claim(self._tables, claim, now))
+        return await self._insist("claim_side_effect", lambda now: deliveries.claim(self._tables, claim, now))
 
     async def settle_side_effect(self, settlement: Settlement) -> tuple[SideEffect, bool]:
         """See Store."""
-        return await self._insist("settle_side_effect", lambda now: runs.settle(self._tables, settlement, now))
+        return await self._insist("settle_side_effect", lambda now: deliveries.settle(self._tables, settlement, now))
 
 
 def _head(tables: Tables, run_id: str) -> Head:

@@ -6,17 +6,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from lantern_journal.domain.appends import Row, event_of, not_found
+from lantern_journal.domain.family import NOTHING, Aftermath
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import (
-    Claim,
     InboxEntry,
     NewEntry,
     NewRun,
     Run,
     SentEntry,
-    Settlement,
-    SideEffect,
-    SideEffectState,
     StartedRun,
     Terminated,
     WorkflowIdPolicy,
@@ -27,8 +24,8 @@ from lantern_kernel import kinds, reasons
 from lantern_kernel.errors import InvalidField, LanternError
 from lantern_kernel.event import NewEvent
 from lantern_kernel.payloads import pack, unpack
-from oracle import agents, leasing, waking
-from oracle.tables import AgentRow, EntryRow, LockRow, ReceiptRow, RunRow, SessionRow, StartRequestRow, Tables
+from oracle import agents, family, leasing, waking
+from oracle.tables import AgentRow, EntryRow, LockRow, RunRow, SessionRow, StartRequestRow, Tables
 
 T = TypeVar("T")
 
@@ -73,6 +70,10 @@ def shown(tables: Tables, run: RunRow, *, with_data: bool) -> Run:
         end_seq=run.end_seq,
         input=unpack(events[0].payload).data if with_data else None,
         result=unpack(events[-1].payload).data if with_data and succeeded else None,
+        durability=run.durability,
+        parent_run_id=run.parent_run_id,
+        parent_step_id=run.parent_step_id,
+        depth=run.depth,
     )
 
 
@@ -91,12 +92,14 @@ def start(tables: Tables, new: NewRun, limits: Limits, now_us: int) -> StartedRu
     if taken is not None and new.policy is not WorkflowIdPolicy.TERMINATE_EXISTING:
         raise LanternError(reasons.WORKFLOW_ID_IN_USE, "taken", field="workflow_id", run_id=taken.run_id)
     agent, session = _pin(tables, new, limits, now_us)
-    terminated = None if taken is None else _terminate(tables, new, taken, now_us)
+    depth = family.depth_of(tables, new, taken)
+    terminated, aftermath = (None, NOTHING) if taken is None else _terminate(tables, new, taken, now_us)
     is_granted = session is not None
     run = tables.runs[new.run_id] = _new_row(
         new, agent, now_us, is_granted=is_granted, event_level=session.event_level if session is not None else 1
     )
-    facts = {
+    run.depth = depth
+    facts: dict[str, Any] = {
         "agent": agent.name,
         "version": agent.version,
         "digest": agent.digest,
@@ -104,6 +107,7 @@ def start(tables: Tables, new: NewRun, limits: Limits, now_us: int) -> StartedRu
         "requestId": new.request_id,
         "traceparent": new.traceparent,
     }
+    family.name(tables, new, run, facts)
     first = NewEvent(kind=kinds.RUN_STARTED, payload=pack(facts, new.input), salt=new.salts[0])
     events = tables.append(new.run_id, 0, now_us, first)
     if is_granted:
@@ -125,6 +129,7 @@ def start(tables: Tables, new: NewRun, limits: Limits, now_us: int) -> StartedRu
         created=True,
         events=tuple(events) if is_granted else (),
         terminated=terminated,
+        aftermath=aftermath,
     )
 
 
@@ -158,7 +163,7 @@ def _use(tables: Tables, new: NewRun, run: RunRow, now_us: int) -> StartedRun:
     return StartedRun(run=shown(tables, run, with_data=True), created=False, sent=sent)
 
 
-def _terminate(tables: Tables, new: NewRun, run: RunRow, now_us: int) -> Terminated:
+def _terminate(tables: Tables, new: NewRun, run: RunRow, now_us: int) -> tuple[Terminated, Aftermath]:
     """Ends the run that has the workflow id, one epoch further on."""
     lock = tables.locks.get(run.run_id)
     driver = lock.worker_id if lock is not None else ""
@@ -173,7 +178,8 @@ def _terminate(tables: Tables, new: NewRun, run: RunRow, now_us: int) -> Termina
     end = NewEvent(kind=kinds.RUN_CANCELLED, payload=pack(facts), salt=new.end_salt)
     (made,) = tables.append(run.run_id, run.epoch, now_us, end)
     _end(tables, run, made.time_us, made.seq, facts)
-    return Terminated(run_id=run.run_id, driver=driver)
+    told = family.ended(tables, run, made, now_us, send)
+    return Terminated(run_id=run.run_id, driver=driver), told
 
 
 def _end(tables: Tables, run: RunRow, time_us: int, seq: int, facts: dict[str, Any]) -> None:
@@ -269,7 +275,7 @@ def _new_row(new: NewRun, agent: AgentRow, now_us: int, *, is_granted: bool, eve
     )
 
 
-def insert_group(tables: Tables, rows: Sequence[Row], changes: Sequence[RunChange], now_us: int) -> tuple[str, ...]:
+def insert_group(tables: Tables, rows: Sequence[Row], changes: Sequence[RunChange], now_us: int) -> Aftermath:
     """A group of appends: all of it, or nothing and why."""
     cancelled: set[str] = set()
     errors: dict[int, Exception] = {
@@ -286,7 +292,12 @@ def insert_group(tables: Tables, rows: Sequence[Row], changes: Sequence[RunChang
     for change in changes:
         _apply(tables, change)
     parked = [tables.runs[change.run_id] for change in changes if change.ends_with == kinds.RUN_PARKED]
-    return tuple(run.run_id for run in parked if waking.wake_late(tables, run, now_us))
+    told = Aftermath(queued=tuple(run.run_id for run in parked if waking.wake_late(tables, run, now_us)))
+    for change in changes:
+        if change.ends_with in kinds.TERMINAL:
+            run = tables.runs[change.run_id]
+            told += family.ended(tables, run, tables.events[run.run_id][-1], now_us, send)
+    return told
 
 
 def _refusal(tables: Tables, change: RunChange, cancelled: set[str]) -> LanternError | None:
@@ -362,8 +373,8 @@ def send(tables: Tables, entry: NewEntry, now_us: int) -> SentEntry:
         return replace(sent, driver=lock.worker_id if lock else "")
     can_end = run.epoch == 0 or run.waiting_on == "code_fix" or run.nothing_to_compensate
     if entry.kind == "cancel" and can_end:
-        _end_at_once(tables, run, entry, now_us)
-        return replace(sent, state=RunState.CANCELLED, ended=True)
+        told = _end_at_once(tables, run, entry, now_us)
+        return replace(sent, state=RunState.CANCELLED, ended=True, aftermath=told)
     if entry.kind == "pause" and run.waiting_on != "paused":
         _pause(tables, run, entry, now_us)
         return replace(sent, state=RunState.WAITING, moved=True)
@@ -378,7 +389,7 @@ def send(tables: Tables, entry: NewEntry, now_us: int) -> SentEntry:
     return sent
 
 
-def _end_at_once(tables: Tables, run: RunRow, entry: NewEntry, now_us: int) -> None:
+def _end_at_once(tables: Tables, run: RunRow, entry: NewEntry, now_us: int) -> Aftermath:
     facts = {"code": "CANCEL_REQUESTED", "message": "cancelled on request"}
     asked = NewEvent(kind=kinds.CANCEL_REQUESTED, payload=pack({"number": run.inbox_number}), salt=entry.salts[0])
     ended = NewEvent(kind=kinds.RUN_CANCELLED, payload=pack(facts), salt=entry.salts[1])
@@ -386,6 +397,7 @@ def _end_at_once(tables: Tables, run: RunRow, entry: NewEntry, now_us: int) -> N
     run.consumed_inbox = run.inbox_number
     run.cancel_seq = run.cancel_seq if run.cancel_seq is not None else asked_event.seq
     _end(tables, run, last.time_us, last.seq, facts)
+    return family.ended(tables, run, last, now_us, send)
 
 
 def _pause(tables: Tables, run: RunRow, entry: NewEntry, now_us: int) -> None:
@@ -440,53 +452,3 @@ def entries(tables: Tables, run_id: str, after: int, limit: int, bytes_max: int)
     return [
         InboxEntry(number=r.number, kind=r.kind, name=r.name, payload=r.payload, created_us=r.created_us) for r in taken
     ], has_more
-
-
-def claim(tables: Tables, request: Claim, now_us: int) -> tuple[bool, SideEffect]:
-    """The first claim of a key wins."""
-    run = leasing.run_of(tables, request.run_id)
-    if run.epoch != request.epoch or run.state != "RUNNING":
-        raise leasing.lost(run.run_id, request.epoch)
-    found = tables.receipts.get(request.key)
-    if found is None:
-        found = tables.receipts[request.key] = ReceiptRow(
-            key=request.key,
-            run_id=request.run_id,
-            step_id=request.step_id,
-            epoch=request.epoch,
-            sink=request.sink,
-            worker_id=request.worker_id,
-            nonce=request.nonce,
-            state="claimed",
-            result=b"",
-            claimed_us=now_us,
-            settled_us=None,
-            settled_by="",
-        )
-    return found.nonce == request.nonce, _known(found)
-
-
-def settle(tables: Tables, request: Settlement, now_us: int) -> tuple[SideEffect, bool]:
-    """Records how a delivery ended, and wakes whoever waits for an operator's word on it."""
-    found = tables.receipts.get(request.key)
-    if found is None or found.run_id != request.run_id:
-        raise LanternError(reasons.SIDE_EFFECT_NOT_FOUND, "never claimed", key=request.key)
-    if found.state != "claimed":
-        if (found.state, found.result) != (request.state.value, request.result):
-            raise LanternError(reasons.SIDE_EFFECT_SETTLED, "otherwise", key=request.key, state=found.state)
-        return _known(found), True  # perhaps this very call, whose answer was lost, woke somebody
-    found.state, found.result = request.state.value, request.result
-    found.settled_us, found.settled_by = now_us, request.worker_id
-    mine = tables.runs[request.run_id]
-    woken = False
-    for run in tables.runs.values():
-        is_same_work = bool(mine.workflow_id) and run.is_open
-        is_same_work = is_same_work and (run.tenant_id, run.workflow_id) == (mine.tenant_id, mine.workflow_id)
-        if (run is mine or is_same_work) and run.state == "WAITING" and run.waiting_on == "operator":
-            waking.wake(run, "signal", now_us)
-            woken = True
-    return _known(found), woken
-
-
-def _known(row: ReceiptRow) -> SideEffect:
-    return SideEffect(key=row.key, state=SideEffectState(row.state), result=row.result)

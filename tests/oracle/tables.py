@@ -41,6 +41,12 @@ class RunRow:
     awaited_signals: str
     nothing_to_compensate: bool
     event_level: int
+    durability: str = "sync"
+    parent_run_id: str = ""
+    parent_step_id: str = ""
+    depth: int = 0
+    abandoned: bool = False
+    has_children: bool = False
 
     @property
     def is_open(self) -> bool:

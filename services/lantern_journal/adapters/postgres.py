@@ -35,6 +35,7 @@ from lantern_journal.adapters.sql_events import (
 from lantern_journal.adapters.sql_store import Contended, SqlStore, disk_full
 from lantern_journal.domain.appends import Head, Row, Top
 from lantern_journal.domain.blobs import NamedBlobs
+from lantern_journal.domain.family import NOTHING, Aftermath
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import Attach, Attached, NewRun, StartedRun
 from lantern_journal.domain.run_state import RunChange
@@ -210,7 +211,7 @@ class PostgresStore(SqlStore):
         *,
         blobs: Sequence[NamedBlobs] = (),
         tops: Sequence[Top] = (),
-    ) -> tuple[str, ...]:
+    ) -> Aftermath:
         """See Store; a group that names no blob and at most ends drives as usual is one autocommit statement."""
         if blobs or (changes and (self.checks_digests or self._pooled or not postgres_groups.are_plain(changes))):
             return await super().insert_group(rows, changes, blobs=blobs, tops=tops)
@@ -226,7 +227,7 @@ class PostgresStore(SqlStore):
                 raise Collision("an event that was named as the last of a run does not stand in the database")
 
         await self._direct(write)
-        return ()
+        return NOTHING
 
     async def attach(self, attach: Attach) -> Attached:
         """See Store."""
@@ -254,15 +255,13 @@ class PostgresStore(SqlStore):
             self._pins.learn(new, outcome)
         return outcomes
 
-    async def _change_group(
-        self, rows: Sequence[Row], changes: Sequence[RunChange], tops: Sequence[Top]
-    ) -> tuple[str, ...]:
+    async def _change_group(self, rows: Sequence[Row], changes: Sequence[RunChange], tops: Sequence[Top]) -> Aftermath:
         async def write(connection: psycopg.AsyncConnection[Any]) -> bool:
             done = await connection.execute(_CHANGING_INSERT, postgres_groups.parameters(rows, changes))
             return bool(done.rowcount)
 
         if await self._direct(write):
-            return ()
+            return NOTHING
         return await super().insert_group(rows, changes, tops=tops)
 
     async def make_partitions(self, ahead: int) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_starts
+from lantern_journal.adapters import sql_first_rows
 from lantern_journal.adapters.postgres_arrays import column, int8s, texts
 from lantern_journal.adapters.schema import EVENT_COLUMNS, runs
 from lantern_journal.adapters.sql_events import POSTGRES_EVENT_ARRAYS, insert_parameters
@@ -91,6 +91,8 @@ class Pins:
         """What it pins, if that is known and the start is a plain one."""
         if new.target is None or new.signal is not None or new.input_blob is not None or not new.asked_us:
             return None
+        if new.parent is not None:
+            return None
         offered = self._offered.get(new.target.worker_id)
         if offered is None or offered.number != new.target.session_number:
             return None
@@ -118,10 +120,10 @@ def statement(starts: Sequence[NewRun], pins: Sequence[Pin], limits: Limits, now
     values: list[dict[str, Any]] = []
     outcomes: list[StartedRun | LanternError] = []
     for new, pin in zip(starts, pins, strict=True):
-        mine = sql_starts.first_rows(new.asked_us, new, pin.version, pin.digest, granted=True)
+        mine = sql_first_rows.first_rows(new.asked_us, new, pin.version, pin.digest, granted=True)
         rows += mine
-        run = sql_starts.run_of(new.asked_us, new, pin.version, pin.digest, granted=True)
-        values.append(sql_starts.row_of_run(new, run, pin.event_level))
+        run = sql_first_rows.run_of(new.asked_us, new, pin.version, pin.digest, granted=True)
+        values.append(sql_first_rows.row_of_run(new, run, pin.event_level))
         outcomes.append(StartedRun(run=run, created=True, events=tuple(map(event_of, mine))))
     rows.sort(key=lambda row: (row.run_id, row.seq))
     names = tuple(values[0])

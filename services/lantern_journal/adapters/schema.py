@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-REVISION = 6
+REVISION = 7
 """The number of the newest revision in `migrations/` that this code knows."""
 
 metadata = sa.MetaData()
@@ -69,6 +69,36 @@ runs = sa.Table(
     sa.Column("archived", sa.Boolean, nullable=False),
     # The highest event level (`kinds.LEVEL`) of a session that it was granted to: its history may hold such kinds.
     sa.Column("event_level", sa.Integer, nullable=False, server_default=sa.text("1")),
+    # When its events are committed: sync, async or exit.
+    sa.Column("durability", sa.Text, nullable=False, server_default=sa.text("'sync'")),
+    # Whose child it is, and which step of that one; empty for nobody's.
+    sa.Column("parent_run_id", _id, nullable=False, server_default=sa.text("''")),
+    sa.Column("parent_step_id", sa.Text, nullable=False, server_default=sa.text("''")),
+    # One more than its parent's.
+    sa.Column("depth", sa.Integer, nullable=False, server_default=sa.text("0")),
+    # It goes on when its parent has ended.
+    sa.Column("abandoned", sa.Boolean, nullable=False, server_default=sa.false()),
+    # It has started children: its end has to look for those that are open.
+    sa.Column("has_children", sa.Boolean, nullable=False, server_default=sa.false()),
+    # The run that goes on in its place, and the one in whose place it goes on.
+    sa.Column("continued_as", _id, nullable=False, server_default=sa.text("''")),
+    sa.Column("continued_from", _id, nullable=False, server_default=sa.text("''")),
+    # The run whose events up to that place it began with.
+    sa.Column("forked_from", _id, nullable=False, server_default=sa.text("''")),
+    sa.Column("forked_seq", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    # Where its last history_reset leads back to; 0 where there is none.
+    sa.Column("reset_seq", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    # What happens where its code has failed to replay it: hold, pin or fail.
+    sa.Column("on_nondeterminism", sa.Text, nullable=False, server_default=sa.text("'hold'")),
+    # The only code that it is given to; empty for any.
+    sa.Column("pinned_digest", sa.Text, nullable=False, server_default=sa.text("''")),
+)
+sa.Index(
+    "runs_parent",
+    runs.c.parent_run_id,
+    runs.c.run_id,
+    postgresql_where=sa.text("parent_run_id <> ''"),
+    sqlite_where=sa.text("parent_run_id <> ''"),
 )
 sa.Index("runs_request", runs.c.tenant_id, runs.c.request_id, unique=True)
 sa.Index("runs_newest", runs.c.tenant_id, runs.c.run_id)

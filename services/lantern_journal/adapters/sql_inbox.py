@@ -6,14 +6,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_archives, sql_blobs, sql_runs, sql_waking
+from lantern_journal.adapters import sql_archives, sql_blobs, sql_family, sql_runs, sql_waking
 from lantern_journal.adapters.schema import journal_events, run_inbox, run_locks, runs
 from lantern_journal.adapters.sql_events import Transaction, head_of, rows_within, write_events
 from lantern_journal.domain import run_state
 from lantern_journal.domain.appends import not_found
+from lantern_journal.domain.family import NOTHING, Aftermath
 from lantern_journal.domain.leases import Limits
-from lantern_journal.domain.records import InboxEntry, NewEntry, SentEntry
-from lantern_journal.domain.run_state import RunState
+from lantern_journal.domain.records import InboxEntry, NewEntry, SentEntry, aftermath_of
+from lantern_journal.domain.run_state import RunChange, RunState
 from lantern_kernel import kinds, payloads, reasons
 from lantern_kernel.bounds import INBOX_ENTRIES_MAX, INBOX_RESERVE
 from lantern_kernel.errors import LanternError
@@ -35,18 +36,27 @@ _ADDRESSEE = sa.select(
     runs.c.epoch,
     runs.c.wake_reason,
     runs.c.tenant_id,
+    runs.c.depth,
+    runs.c.parent_run_id,
+    runs.c.parent_step_id,
+    runs.c.has_children,
 )
 
 
-def lock(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, Any]:
-    """Locks the rows of runs, in their order; what an entry is judged by, without those that there are not."""
-    query = _ADDRESSEE.where(runs.c.run_id.in_(run_ids)).order_by(runs.c.run_id).with_for_update()
+def lock(connection: sa.Connection, run_ids: Sequence[str], ending: Sequence[str] = ()) -> dict[str, Any]:
+    """Locks the rows of runs, in their order; what an entry is judged by, without those that there are not.
+
+    Of those that may end, the parents and children as well: they are told of it.
+    """
+    which = sql_family.with_relatives(run_ids, ending) if ending else runs.c.run_id.in_(run_ids)
+    query = _ADDRESSEE.where(which).order_by(runs.c.run_id).with_for_update(of=runs)
     return {row.run_id: row for row in connection.execute(query)}
 
 
 def send(tx: Transaction, entry: NewEntry, limits: Limits) -> SentEntry:
     """Takes an inbox entry in; see `deliver`."""
-    row = lock(tx.connection, [entry.run_id]).get(entry.run_id)
+    ending = [entry.run_id] if entry.kind == run_state.CANCEL else []
+    row = lock(tx.connection, [entry.run_id], ending).get(entry.run_id)
     if row is None:
         raise not_found(entry.run_id)
     return deliver(tx, row, entry)
@@ -64,8 +74,9 @@ def deliver(tx: Transaction, row: Any, entry: NewEntry) -> SentEntry:
         raise run_state.closed_error(entry.run_id, state.value)
     is_reserved = entry.kind != run_state.SIGNAL
     # There is always room for a decision, one for each approval that the run itself asked for: an expiry that a full
-    # inbox refused would be due for ever, and hold up those of all other runs.
-    if entry.kind != run_state.DECISION and row.inbox_number >= INBOX_ENTRIES_MAX + INBOX_RESERVE * is_reserved:
+    # inbox refused would be due for ever, and hold up those of all other runs. So there is for the end of a child.
+    is_kept_out = entry.kind not in (run_state.DECISION, run_state.CHILD)
+    if is_kept_out and row.inbox_number >= INBOX_ENTRIES_MAX + INBOX_RESERVE * is_reserved:
         raise LanternError(
             reasons.INBOX_FULL, f"the run's inbox holds {INBOX_ENTRIES_MAX} entries", run_id=entry.run_id
         )
@@ -126,8 +137,8 @@ def _act(tx: Transaction, row: Any, entry: NewEntry, sent: SentEntry) -> SentEnt
     if entry.kind == run_state.CANCEL and run_state.ends_at_once(
         state, row.waiting_on, row.epoch, nothing_to_compensate=nothing
     ):
-        _end_at_once(tx, entry, sent.number)
-        return replace(sent, state=RunState.CANCELLED, ended=True)
+        aftermath = _end_at_once(tx, row, entry, sent.number)
+        return replace(sent, state=RunState.CANCELLED, ended=True, aftermath=aftermath)
     if entry.kind == run_state.PAUSE and not is_paused:
         _pause(tx, row, entry)
         return replace(sent, state=RunState.WAITING, moved=True)
@@ -144,7 +155,7 @@ def _act(tx: Transaction, row: Any, entry: NewEntry, sent: SentEntry) -> SentEnt
     return sent
 
 
-def _end_at_once(tx: Transaction, entry: NewEntry, number: int) -> None:
+def _end_at_once(tx: Transaction, row: Any, entry: NewEntry, number: int) -> Aftermath:
     head = head_of(tx.connection, entry.run_id)
     asked = NewEvent(kind=kinds.CANCEL_REQUESTED, payload=payloads.pack({"number": number}), salt=entry.salts[0])
     facts = run_state.CANCELLED_ERROR.to_facts()
@@ -153,6 +164,34 @@ def _end_at_once(tx: Transaction, entry: NewEntry, number: int) -> None:
     change = run_state.change_of(entry.run_id, after.seq - 1, [asked, ended], number, after.time_us)
     assert change is not None, "a run that ends changes its row"
     sql_runs.apply_changes(tx.connection, [change], [entry.run_id])
+    return settle_ends(tx, [change], [row])
+
+
+def settle_ends(tx: Transaction, ends: Sequence[RunChange], relations: Sequence[Any]) -> Aftermath:
+    """What the ends of runs mean to their relatives: the parent is told, open children are cancelled.
+
+    Args:
+        tx: In which they end, after their rows are changed.
+        ends: Their ends.
+        relations: Of those that have a parent or children: run_id, parent_run_id, parent_step_id, has_children. The
+            rows of the parents are locked.
+    """
+    related = {row.run_id: row for row in relations if row.parent_run_id or row.has_children}
+    aftermath = NOTHING
+    for end in ends:
+        kin = related.get(end.run_id)
+        if kin is None:
+            continue
+        entries = [sql_family.end_of_child(tx, end, kin)] if kin.parent_run_id else []
+        if kin.has_children:
+            children = sql_family.open_children(tx.connection, kin.run_id)
+            entries += [sql_family.cancel_of_child(end, child) for child in children]
+        # Looked at one by one: the end of one may already have reached the next.
+        for entry in entries:
+            row = lock(tx.connection, [entry.run_id]).get(entry.run_id)
+            if row is not None and RunState(row.state) not in run_state.FINAL:
+                aftermath += aftermath_of(entry.run_id, deliver(tx, row, entry))
+    return aftermath
 
 
 def _pause(tx: Transaction, row: Any, entry: NewEntry) -> None:

@@ -1,12 +1,12 @@
 """Runs in SQL: read, list, and what appends change in them."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_approval_rows, sql_archives
+from lantern_journal.adapters import sql_approval_rows, sql_archives, sql_family
 from lantern_journal.adapters.schema import journal_events, run_locks, runs
 from lantern_journal.adapters.sql_events import rows_within
 from lantern_journal.domain import approvals, run_state
@@ -92,21 +92,44 @@ def _run(row: Any, given: Content | None, result: Content | None) -> Run:
         result=result if isinstance(result, bytes) else None,
         input_blob=given if isinstance(given, BlobRef) else None,
         result_blob=result if isinstance(result, BlobRef) else None,
+        durability=row.durability,
+        parent_run_id=row.parent_run_id,
+        parent_step_id=row.parent_step_id,
+        depth=row.depth,
     )
 
 
 _GATE = sa.select(
-    runs.c.run_id, runs.c.state, runs.c.inbox_number, runs.c.cancel_seq, sql_approval_rows.HAS_PENDING.label("asking")
+    runs.c.run_id,
+    runs.c.state,
+    runs.c.inbox_number,
+    runs.c.cancel_seq,
+    sql_approval_rows.HAS_PENDING.label("asking"),
+    runs.c.parent_run_id,
+    runs.c.parent_step_id,
+    runs.c.has_children,
 )
 
 
-def check_changes(connection: sa.Connection, changes: Sequence[RunChange]) -> frozenset[str]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked:
+    """What of the runs that a group changes has to be known beside their gates."""
+
+    # Those that have approvals pending.
+    asking: frozenset[str] = frozenset()
+    # The rows of those that have a parent or children.
+    relations: tuple[Any, ...] = ()
+
+
+def check_changes(connection: sa.Connection, changes: Sequence[RunChange]) -> Checked:
     """Locks the rows of runs that a group changes, in order, and refuses what may not happen.
 
-    Returns those that have approvals pending.
+    Of those that end, the rows of their parents and children as well.
     """
     wanted = sorted({change.run_id for change in changes})
-    query = _GATE.where(runs.c.run_id.in_(wanted)).order_by(runs.c.run_id).with_for_update(of=runs)
+    ending = sorted({change.run_id for change in changes if change.ends_with in kinds.TERMINAL})
+    which = sql_family.with_relatives(wanted, ending) if ending else runs.c.run_id.in_(wanted)
+    query = _GATE.where(which).order_by(runs.c.run_id).with_for_update(of=runs)
     found = connection.execute(query).all()
     gates = {
         row.run_id: RunGate(state=RunState(row.state), inbox_number=row.inbox_number, cancel_seq=row.cancel_seq)
@@ -125,7 +148,10 @@ def check_changes(connection: sa.Connection, changes: Sequence[RunChange]) -> fr
             errors[index] = error
     if errors:
         raise GroupRefused(errors)
-    return frozenset(row.run_id for row in found if row.asking)
+    return Checked(
+        asking=frozenset(row.run_id for row in found if row.asking),
+        relations=tuple(row for row in found if row.parent_run_id or row.has_children),
+    )
 
 
 _CONSUME = (

@@ -1,20 +1,20 @@
 """Starting runs in SQL (SPEC S2): any number in one transaction, with as many statements as for one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_blobs, sql_inbox, sql_runs, sql_sessions
+from lantern_journal.adapters import sql_blobs, sql_family, sql_first_rows, sql_inbox, sql_runs, sql_sessions
 from lantern_journal.adapters.schema import agents, journal_events, run_locks, runs, start_requests
 from lantern_journal.adapters.sql_events import Transaction, event_of, head_of, insert_rows
 from lantern_journal.adapters.sql_sessions import FoundSession
 from lantern_journal.domain import blobs, leases, run_state
-from lantern_journal.domain.appends import Row, genesis, rows_of
+from lantern_journal.domain.appends import Row, rows_of
 from lantern_journal.domain.leases import Limits
-from lantern_journal.domain.records import NewEntry, NewRun, Run, StartedRun, StartSignal, Terminated, WorkflowIdPolicy
-from lantern_journal.domain.run_state import RunState
+from lantern_journal.domain.records import NewEntry, NewRun, StartedRun, StartSignal, Terminated, WorkflowIdPolicy
+from lantern_journal.domain.run_state import RunChange, RunState
 from lantern_journal.ports import Collision
 from lantern_kernel import kinds, payloads, reasons
 from lantern_kernel.blobs import BlobRef
@@ -26,7 +26,7 @@ from lantern_kernel.event import NewEvent
 class _Known:
     """What the database holds of the things that some starts name."""
 
-    # By run: the open runs that a start ends or sends a signal to, their rows locked.
+    # By run: the open runs that a start ends or sends a signal to, and parents; their rows locked.
     held: dict[str, Any]
 
     # By tenant and request id: run id and digest of the content.
@@ -49,6 +49,7 @@ def start_runs(tx: Transaction, starts: Sequence[NewRun], limits: Limits) -> lis
     rows: list[Row] = []
     run_values: list[dict[str, Any]] = []
     lock_values: list[dict[str, Any]] = []
+    ended: dict[str, RunChange] = {}
     for new in starts:
         try:
             before = _started_before(tx, new, known) or _workflow_id_taken(tx, new, known)
@@ -56,19 +57,20 @@ def start_runs(tx: Transaction, starts: Sequence[NewRun], limits: Limits) -> lis
                 outcomes.append(before)
                 continue
             version, digest, granted = _pin(tx, new, known, limits)
+            depth = _depth(new, known, ended)
             if new.input_blob is not None and (new.tenant_id, new.input_blob) not in known.blobs:
                 raise blobs.absent(new.input_blob, field="input_blob")
         except LanternError as error:
             outcomes.append(error)
             continue
-        terminated = _terminate(tx, new, known, rows)
-        mine = first_rows(tx.now_us, new, version, digest, granted=granted)
+        terminated = _terminate(tx, new, known, rows, ended)
+        mine = sql_first_rows.first_rows(tx.now_us, new, version, digest, granted=granted, depth=depth)
         rows += mine
-        run = run_of(tx.now_us, new, version, digest, granted=granted)
+        run = sql_first_rows.run_of(tx.now_us, new, version, digest, granted=granted, depth=depth)
         level = known.sessions[new.target.worker_id].event_level if granted and new.target is not None else 1
-        run_values.append(row_of_run(new, run, level))
+        run_values.append(sql_first_rows.row_of_run(new, run, level))
         if granted:
-            lock_values.append(_lock_values(tx, new, limits))
+            lock_values.append(sql_first_rows.lock_values(tx, new, limits))
         if new.signal is not None:
             sql_inbox.insert(tx, _entry(new, run.run_id, new.signal), 1)
         events = tuple(map(event_of, mine)) if granted else ()
@@ -79,7 +81,24 @@ def start_runs(tx: Transaction, starts: Sequence[NewRun], limits: Limits) -> lis
             tx.connection.execute(run_locks.insert(), lock_values)
         insert_rows(tx.connection, sorted(rows, key=lambda row: row.run_id))
         sql_blobs.write_names(tx, _named(starts, {values["run_id"] for values in run_values}))
+        sql_family.note_parents(tx, starts, {values["run_id"] for values in run_values})
+    if ended:
+        _tell_of_ends(tx, known, ended, outcomes)
     return outcomes
+
+
+def _tell_of_ends(
+    tx: Transaction,
+    known: _Known,
+    ended: Mapping[str, RunChange],
+    outcomes: list[StartedRun | LanternError],
+) -> None:
+    """What the ends of the runs that made room mean to their relatives; once their events stand."""
+    for index, outcome in enumerate(outcomes):
+        if isinstance(outcome, StartedRun) and outcome.terminated is not None:
+            run_id = outcome.terminated.run_id
+            aftermath = sql_inbox.settle_ends(tx, [ended[run_id]], [known.held[run_id]])
+            outcomes[index] = replace(outcome, aftermath=aftermath)
 
 
 def _named(starts: Sequence[NewRun], made: set[str]) -> list[tuple[str, BlobRef, str]]:
@@ -138,17 +157,18 @@ def _requests(wanted: Sequence[tuple[str, str]]) -> sa.CompoundSelect[Any, Any, 
 def _hold(
     connection: sa.Connection, starts: Sequence[NewRun], open_workflows: Mapping[tuple[str, str], str]
 ) -> dict[str, Any]:
-    """Locks the open runs that these starts end or send a signal to."""
+    """Locks the open runs that these starts end or send a signal to, and the parents of what they start."""
     wanted = {
         open_workflows.get((new.tenant_id, new.workflow_id), "")
         for new in starts
         if new.policy is WorkflowIdPolicy.TERMINATE_EXISTING
         or (new.policy is WorkflowIdPolicy.USE_EXISTING and new.signal is not None)
     } - {""}
-    if not wanted:
+    parents = {new.parent.run_id for new in starts if new.parent is not None}
+    if not wanted | parents:
         return {}
-    held = sql_inbox.lock(connection, sorted(wanted))
-    if any(RunState(row.state) in run_state.FINAL for row in held.values()):
+    held = sql_inbox.lock(connection, sorted(wanted | parents), ending=sorted(wanted))
+    if any(RunState(held[run_id].state) in run_state.FINAL for run_id in wanted):
         raise Collision("a run ended while a start was about to find it open")
     return held
 
@@ -235,7 +255,20 @@ def _entry(new: NewRun, run_id: str, signal: StartSignal) -> NewEntry:
     )
 
 
-def _terminate(tx: Transaction, new: NewRun, known: _Known, rows: list[Row]) -> Terminated | None:
+def _depth(new: NewRun, known: _Known, ended: Mapping[str, RunChange]) -> int:
+    """How deep below a run that nobody started the new one is; refused where its parent may not start it."""
+    if new.parent is None:
+        return 0
+    parent = known.held.get(new.parent.run_id)
+    makes_room_of = known.open_workflows.get((new.tenant_id, new.workflow_id)) if new.workflow_id else None
+    if new.parent.run_id in ended or new.parent.run_id == makes_room_of:
+        raise run_state.closed_error(new.parent.run_id, RunState.CANCELLED)
+    return sql_family.depth_below(new, new.parent, parent)
+
+
+def _terminate(
+    tx: Transaction, new: NewRun, known: _Known, rows: list[Row], ended: dict[str, RunChange]
+) -> Terminated | None:
     """Ends the open run whose workflow id the new one takes over; its event goes into `rows`.
 
     Under an epoch of its own, so that whatever its driver still sends is refused at once.
@@ -250,6 +283,7 @@ def _terminate(tx: Transaction, new: NewRun, known: _Known, rows: list[Row]) -> 
     after = rows_of(run_id, head, epoch, tx.now_us, [end], rows)
     change = run_state.change_of(run_id, after.seq, [end], 0, after.time_us)
     assert change is not None, "a run that ends changes its row"
+    ended[run_id] = change
     driver = sql_inbox.driver_of(tx.connection, run_id)
     sql_runs.apply_changes(tx.connection, [change], [run_id])
     tx.connection.execute(runs.update().where(runs.c.run_id == run_id).values(epoch=epoch))
@@ -284,96 +318,3 @@ def _pin(tx: Transaction, new: NewRun, known: _Known, limits: Limits) -> tuple[i
             pinned = versions.get(offers[0].digest, current)
             return pinned.version, pinned.digest, True
     return current.version, current.digest, False
-
-
-def first_rows(now_us: int, new: NewRun, version: int, digest: str, *, granted: bool) -> list[Row]:
-    """The first events of a run."""
-    facts = {
-        "agent": new.agent_name,
-        "version": version,
-        "digest": digest,
-        "workflowId": new.workflow_id,
-        "requestId": new.request_id,
-        "traceparent": new.traceparent,
-    }
-    started = NewEvent(
-        kind=kinds.RUN_STARTED, payload=payloads.pack(facts, new.input_blob or new.input), salt=new.salts[0]
-    )
-    rows: list[Row] = []
-    head = rows_of(new.run_id, genesis(new.run_id), 0, now_us, [started], rows)
-    if granted:
-        assert new.target is not None
-        payload = leases.grant_payload(new.target.worker_id, new.target.session_number, run_state.STARTED)
-        grant = NewEvent(kind=kinds.LEASE_GRANTED, payload=payload, salt=new.salts[1])
-        rows_of(new.run_id, head, 1, now_us, [grant], rows)
-    return rows
-
-
-def run_of(now_us: int, new: NewRun, version: int, digest: str, *, granted: bool) -> Run:
-    """A run that begins."""
-    return Run(
-        run_id=new.run_id,
-        tenant_id=new.tenant_id,
-        workflow_id=new.workflow_id,
-        agent_name=new.agent_name,
-        agent_version=version,
-        agent_digest=digest,
-        state=RunState.RUNNING if granted else RunState.QUEUED,
-        waiting_on="",
-        due_us=None,
-        created_us=now_us,
-        updated_us=now_us,
-        ended_us=None,
-        error=None,
-        traceparent=new.traceparent,
-        inbox_number=0 if new.signal is None else 1,
-        consumed_inbox=0,
-        epoch=1 if granted else 0,
-        end_seq=None,
-        input=new.input if new.input_blob is None else None,
-        input_blob=new.input_blob,
-    )
-
-
-def row_of_run(new: NewRun, run: Run, event_level: int) -> dict[str, Any]:
-    """Its row."""
-    return {
-        "run_id": run.run_id,
-        "tenant_id": run.tenant_id,
-        "request_id": new.request_id,
-        "request_digest": new.request_digest,
-        "workflow_id": run.workflow_id,
-        "agent_name": run.agent_name,
-        "agent_version": run.agent_version,
-        "agent_digest": run.agent_digest,
-        "state": run.state.value,
-        "waiting_on": "",
-        "wake_reason": run_state.STARTED,
-        "recover_after_us": 0,
-        "created_us": run.created_us,
-        "archived": False,
-        "updated_us": run.updated_us,
-        "traceparent": run.traceparent,
-        "epoch": run.epoch,
-        "inbox_number": run.inbox_number,
-        "consumed_inbox": 0,
-        "failed_digests": "",
-        "drive_faults": 0,
-        "awaited_signals": "",
-        "nothing_to_compensate": False,
-        "event_level": event_level,
-    }
-
-
-def _lock_values(tx: Transaction, new: NewRun, limits: Limits) -> dict[str, Any]:
-    assert new.target is not None
-    return {
-        "run_id": new.run_id,
-        "worker_id": new.target.worker_id,
-        "session_number": new.target.session_number,
-        "epoch": 1,
-        "acquired_us": tx.now_us,
-        # Unopened until something is appended: an answer that never arrives must not strand the run.
-        "expires_us": tx.now_us + limits.grant_us,
-        "opened": False,
-    }

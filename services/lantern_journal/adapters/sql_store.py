@@ -32,6 +32,7 @@ from lantern_journal.domain.approvals import Approval, ApprovalFilter, Decided, 
 from lantern_journal.domain.archives import ArchivedRun, Candidate, KeptBlob, Turn
 from lantern_journal.domain.blobs import Collected, NamedBlobs, Place, StoredBlob, Upload
 from lantern_journal.domain.diagnosis import DatabaseFacts, RunFacts
+from lantern_journal.domain.family import Aftermath
 from lantern_journal.domain.feed import FeedFilter, FeedPage
 from lantern_journal.domain.feed_cursor import Cursor, Snapshot
 from lantern_journal.domain.leases import Limits
@@ -60,7 +61,7 @@ from lantern_journal.domain.records import (
 )
 from lantern_journal.domain.run_state import RunChange
 from lantern_journal.ports import Collision, Disconnected, GroupRefused
-from lantern_kernel import reasons
+from lantern_kernel import kinds, reasons
 from lantern_kernel.blobs import BlobRef
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import Event
@@ -151,22 +152,22 @@ class SqlStore(abc.ABC):
         *,
         blobs: Sequence[NamedBlobs] = (),
         tops: Sequence[Top] = (),
-    ) -> tuple[str, ...]:
+    ) -> Aftermath:
         """See Store."""
 
-        def write(tx: Transaction) -> tuple[str, ...]:
+        def write(tx: Transaction) -> Aftermath:
             sql_parks.lock(tx, changes)
-            asking: frozenset[str] = frozenset()
-            if changes:
-                asking = sql_runs.check_changes(tx.connection, changes)
+            checked = sql_runs.check_changes(tx.connection, changes) if changes else sql_runs.Checked()
             if blobs and (absent := sql_blobs.name_blobs(tx, blobs)):
                 raise GroupRefused({}, absent)
             if self.checks_digests:
                 sql_events.check_tops(tx.connection, tops)
             sql_events.insert_rows(tx.connection, rows)
             if changes:
-                sql_runs.apply_changes(tx.connection, changes, asking)
-            return sql_parks.wake_late(tx, changes)
+                sql_runs.apply_changes(tx.connection, changes, checked.asking)
+            late = Aftermath(queued=sql_parks.wake_late(tx, changes))
+            ends = [change for change in changes if change.ends_with in kinds.TERMINAL]
+            return late + sql_inbox.settle_ends(tx, ends, checked.relations) if ends else late
 
         try:
             return await self._transact(write)

@@ -20,6 +20,7 @@ from lantern_journal.adapters.sql_events import SQLITE_FEED, SQLITE_INSERT, Tran
 from lantern_journal.adapters.sql_store import SqlStore, disk_full
 from lantern_journal.domain.appends import Row, Top
 from lantern_journal.domain.blobs import NamedBlobs
+from lantern_journal.domain.family import NOTHING, Aftermath
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import Tended, Tending
 from lantern_journal.domain.run_state import RunChange
@@ -129,12 +130,12 @@ class SqliteStore(SqlStore):
         *,
         blobs: Sequence[NamedBlobs] = (),
         tops: Sequence[Top] = (),
-    ) -> tuple[str, ...]:
+    ) -> Aftermath:
         """See Store; a group of events alone goes to the driver directly, without SQLAlchemy's share of the work."""
         if changes or blobs:
             return await super().insert_group(rows, changes, blobs=blobs, tops=tops)
         await self._run(self._writing, self._insert_in_thread, rows)
-        return ()
+        return NOTHING
 
     def _insert_in_thread(self, rows: Sequence[Row]) -> None:
         assert self._writer is not None, "the store is open"

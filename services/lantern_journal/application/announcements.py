@@ -3,13 +3,14 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from lantern_journal.domain.appends import Row, event_of
+from lantern_journal.domain.family import Aftermath
 from lantern_journal.ports import Clock, Store
 from lantern_kernel.bounds import PAGE_BYTES_MAX, PAGE_ROWS_MAX
 from lantern_kernel.event import Event
@@ -108,6 +109,8 @@ class Hub:
         self.sent: Counter[str] = Counter()
         self.next_due_us: int | None = None
         self.due_changed = asyncio.Event()
+        # Told of entries that the journal itself put into the inboxes of driven runs: worker, run, number.
+        self.entry_listeners: list[Callable[[str, str, int], None]] = []
         # An approval that expires was asked for.
         self.expiry_changed = asyncio.Event()
         # What the other journal processes are still to be told.
@@ -174,6 +177,16 @@ class Hub:
         self.fed()
         for follower in self._followers.get(run_id, ()):
             follower.look()
+
+    def tell(self, aftermath: Aftermath) -> None:
+        """What a commit did to runs besides those that it was about."""
+        if aftermath.queued:
+            self.announce(WOKEN)
+        for run_id in aftermath.moved:
+            self.moved(run_id)
+        for entry in aftermath.entries:
+            for listener in self.entry_listeners:
+                listener(*entry)
 
     def fed(self) -> None:
         """Something was committed to the feed over all runs."""

@@ -10,7 +10,7 @@ from lantern_journal.domain import appends
 from lantern_journal.domain.appends import Append, GroupPlan, Head, Verdict, judge_place
 from lantern_journal.domain.run_state import RunChange, change_of
 from lantern_journal.ports import Clock, Collision, Disconnected, GroupRefused, Store
-from lantern_kernel import reasons
+from lantern_kernel import kinds, reasons
 from lantern_kernel.errors import LanternError
 
 log = logging.getLogger(__name__)
@@ -248,9 +248,10 @@ class GroupCommitter:
 
     async def _write(self, todo: "list[_Item]", plan: GroupPlan) -> None:
         try:
-            if await self._store.insert_group(plan.rows, plan.changes, blobs=plan.blobs, tops=plan.tops):
-                # What such a run parked on was there already.
-                self._hub.announce(WOKEN)
+            aftermath = await self._store.insert_group(plan.rows, plan.changes, blobs=plan.blobs, tops=plan.tops)
+            if aftermath:
+                self._heads.drop(aftermath.moved)
+                self._hub.tell(aftermath)
         except GroupRefused as refused:
             errors = {(plan.changes[i].run_id, plan.changes[i].last_seq): e for i, e in refused.errors.items()}
             errors |= {(plan.blobs[i].run_id, plan.blobs[i].last_seq): e for i, e in refused.blobs.items()}
@@ -322,8 +323,8 @@ class GroupCommitter:
         change = change_of(append.run_id, append.first_seq, append.events, append.consumed_inbox_number, last_us)
         if change is not None:
             self._announce_parks([change])
-            if change.waiting_on in WOKEN_LATE:
-                # What it parked on may have been there already, and the run be queued.
+            if change.waiting_on in WOKEN_LATE or change.ends_with in kinds.TERMINAL:
+                # What it parked on may have been there already, and the run be queued; or its end woke others.
                 self._hub.announce(WOKEN)
 
     def _announce_parks(self, changes: Sequence[RunChange]) -> None:

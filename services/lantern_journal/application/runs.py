@@ -12,6 +12,7 @@ from lantern_journal.application.committer import GroupCommitter
 from lantern_journal.application.sessions import Sessions
 from lantern_journal.application.starts import Starter
 from lantern_journal.domain.appends import Head, not_found
+from lantern_journal.domain.family import Aftermath, Parent
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import (
     LeaseTarget,
@@ -60,14 +61,27 @@ class StartRequest:
     input_blob: BlobRef | None = None
     # Sent to the run, whether it is new or not; None for none.
     signal: StartSignal | None = None
+    # See NewRun.
+    durability: str = "sync"
+    # See NewRun.
+    parent: Parent | None = None
 
     def digest(self) -> bytes:
-        """Of the content that a repeated request id must repeat: agent, input, workflow id, policy, signal."""
+        """Of the content that a repeated request id must repeat.
+
+        Agent, input, workflow id, policy, signal; the parent's run and step (not its epoch: another driver repeats the
+        request), and the durability.
+        """
         content = sha256()
         given = self.input if self.input_blob is None else str(self.input_blob).encode()
         parts = [self.agent_name.encode(), given, self.workflow_id.encode(), self.policy.encode()]
         if self.signal is not None:
             parts += [self.signal.name.encode(), self.signal.payload]
+        if self.parent is not None:
+            of = self.parent
+            parts += [b"parent", of.run_id.encode(), of.step_id.encode(), b"abandon" if of.abandon else b""]
+        if self.durability != "sync":
+            parts += [b"durability", self.durability.encode()]
         for part in parts:
             content.update(len(part).to_bytes(8, "big"))
             content.update(part)
@@ -110,6 +124,8 @@ class Runs:
             end_salt=self._sources.salt(),
             signal=request.signal,
             asked_us=now_us,
+            durability=request.durability,
+            parent=request.parent,
         )
         return await self._starter.start(new)
 
@@ -129,6 +145,7 @@ class Runs:
         if started.terminated is not None:
             self._committer.forget(started.terminated.run_id)
             self._hub.moved(started.terminated.run_id)
+            self._tell_others(started.aftermath)
             if started.terminated.driver:
                 # It finds no entry, asks for its lease, and hears that it has lost it.
                 self._sessions.push_inbox(started.terminated.driver, started.terminated.run_id, 0)
@@ -157,6 +174,11 @@ class Runs:
         self._tell(entry.run_id, sent)
         return sent
 
+    def _tell_others(self, aftermath: Aftermath) -> None:
+        for run_id in aftermath.moved:
+            self._committer.forget(run_id)
+        self._hub.tell(aftermath)
+
     def _tell(self, run_id: str, sent: SentEntry) -> None:
         """Whoever must hear of an entry that was taken in."""
         # A repeat does not say what the first time did, and whoever did it may have ended before it could tell.
@@ -169,6 +191,7 @@ class Runs:
             self._hub.due_at(sent.due_us)
         if sent.driver:
             self._sessions.push_inbox(sent.driver, run_id, sent.number)
+        self._tell_others(sent.aftermath)
 
     async def follow(self, run_id: str, after_seq: int) -> AsyncGenerator[list[Event]]:
         """Pages of a run's events as they are committed, ending after the terminal one.

@@ -62,6 +62,7 @@ class Sessions:
 
     def __init__(self, store: Store, clock: Clock, hub: Hub, limits: Limits, *, grace_s: float) -> None:
         self._store, self._clock, self._hub, self.limits = store, clock, hub, limits
+        hub.entry_listeners.append(self.push_inbox)
         self._grace_s = grace_s
         self._local: dict[str, LocalSession] = {}
         self._kept = KeptSessions(store, clock)

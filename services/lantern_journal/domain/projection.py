@@ -62,6 +62,16 @@ class RunRow:
     awaited_signals: str
     # See `runs`.
     nothing_to_compensate: bool
+    # See Run.
+    durability: str = "sync"
+    # See Run.
+    parent_run_id: str = ""
+    # See Run.
+    parent_step_id: str = ""
+    # See Run.
+    depth: int = 0
+    # See Parent.
+    abandoned: bool = False
 
 
 COLUMNS = tuple(field.name for field in fields(RunRow))
@@ -220,7 +230,20 @@ def rebuilt(fold: RunFold, row: RunRow, lock: LockRow | None, inbox_last: int) -
         cancel_seq=fold.cancel_seq,
         awaited_signals=_awaited(fold, row, waiting_on, due_us),
         nothing_to_compensate=bool(fold.parks) and fold.parks[-1].nothing_to_compensate,
+        durability=str(facts.get("durability", "sync")),
+        **_parentage(facts),
     )
+
+
+def _parentage(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Whose child it is."""
+    parent: Mapping[str, Any] = facts.get("parent", {})
+    return {
+        "parent_run_id": str(parent.get("runId", "")),
+        "parent_step_id": str(parent.get("stepId", "")),
+        "depth": _int_of(parent.get("depth"), 0),
+        "abandoned": parent.get("abandoned") is True,
+    }
 
 
 def _awaited(fold: RunFold, row: RunRow, waiting_on: str, due_us: int | None) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lantern_journal.domain.archives import Archive
+from lantern_journal.domain.family import NOTHING, Aftermath, Parent
 from lantern_journal.domain.leases import AgentOffer
 from lantern_journal.domain.run_state import RunState
 from lantern_kernel.blobs import BlobRef
@@ -93,6 +94,10 @@ class NewRun:
     signal: StartSignal | None = None
     # The journal's time when it was asked for; 0: the database is asked for its own.
     asked_us: int = 0
+    # When its events are committed: sync, async or exit (SPEC J7).
+    durability: str = "sync"
+    # Whose child it is; None for nobody's.
+    parent: Parent | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,6 +152,14 @@ class Run:
     input_blob: BlobRef | None = None
     # The blob that holds the result; `result` is None then.
     result_blob: BlobRef | None = None
+    # When its events are committed: sync, async or exit.
+    durability: str = "sync"
+    # Whose child it is, and which step of that; empty for nobody's.
+    parent_run_id: str = ""
+    # See `parent_run_id`.
+    parent_step_id: str = ""
+    # 0 where no run has started it, else one more than its parent's.
+    depth: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,6 +186,8 @@ class StartedRun:
     sent: "SentEntry | None" = None
     # The run that was ended to make room for it; None where none was.
     terminated: Terminated | None = None
+    # What became of others with that.
+    aftermath: Aftermath = NOTHING
 
     @property
     def epoch(self) -> int:
@@ -240,6 +255,17 @@ class SentEntry:
     due_us: int | None = None
     # Who drives the run now; empty where nobody does.
     driver: str = ""
+    # What became of others with the run's end.
+    aftermath: Aftermath = NOTHING
+
+
+def aftermath_of(run_id: str, sent: SentEntry) -> Aftermath:
+    """What there is to tell of an entry that the journal itself put into a run's inbox."""
+    return sent.aftermath + Aftermath(
+        queued=(run_id,) if sent.woken else (),
+        moved=(run_id,) if sent.ended or sent.moved else (),
+        entries=((sent.driver, run_id, sent.number),) if sent.driver else (),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -133,6 +133,10 @@ class RunChange:
     approvals: tuple[ApprovalRequest, ...]
     # For people: the error's facts as JSON; None where there is none.
     error: bytes | None
+    # For a terminal kind: the payload and the salt of that event; else empty.
+    end_payload: bytes = b""
+    # See `end_payload`.
+    end_salt: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,6 +177,7 @@ def change_of(run_id: str, first_seq: int, events: Sequence[NewEvent], consumed:
     elif ends_with in (kinds.RUN_FAILED, kinds.RUN_CANCELLED):
         facts = RunErrorFacts.from_facts(payloads.unpack(events[-1].payload).facts)
         error = facts if facts.code else None
+    is_end = ends_with in kinds.TERMINAL
     return RunChange(
         run_id=run_id,
         consumed=consumed,
@@ -187,6 +192,8 @@ def change_of(run_id: str, first_seq: int, events: Sequence[NewEvent], consumed:
         nothing_to_compensate=park.nothing_to_compensate,
         approvals=tuple(requests),
         error=error_bytes(error),
+        end_payload=events[-1].payload if is_end else b"",
+        end_salt=events[-1].salt if is_end else b"",
     )
 
 

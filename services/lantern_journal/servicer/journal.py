@@ -11,6 +11,7 @@ from lantern_journal.application.runs import Runs
 from lantern_journal.domain.records import RunFilter
 from lantern_journal.ports import Store
 from lantern_journal.servicer.streams import OpenStreams, number_of, page_token, position_of
+from lantern_journal.validate import starts
 from lantern_kernel import names
 from lantern_kernel.bounds import PAGE_BYTES_MAX
 from lantern_kernel.errors import InvalidField, LanternError
@@ -24,7 +25,7 @@ class JournalServicer(journal_service_pb2_grpc.JournalServiceServicer):
 
     async def CreateRun(self, request: pb.CreateRunRequest, context: Any) -> pb.CreateRunResponse:
         """Creates a run."""
-        validate.create_run(request)
+        starts.create_run(request)
         return wire.started(await self._runs.start(wire.start_request(request)))
 
     async def GetRun(self, request: pb.GetRunRequest, context: Any) -> pb.GetRunResponse:

@@ -1,7 +1,7 @@
 """Every field of every request: what is not acceptable is refused with the path of the field."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import cast
 
 from google.protobuf import duration_pb2
@@ -16,6 +16,7 @@ from lantern.api.journal.v1 import run_pb2
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
 from lantern_journal.domain import run_state
 from lantern_journal.domain.appends import Append
+from lantern_journal.validate import fields
 from lantern_journal.validate.agents import PUBLISHED_KINDS
 from lantern_kernel import json_bytes, kinds, names, payloads, reasons
 from lantern_kernel.bounds import (
@@ -28,7 +29,6 @@ from lantern_kernel.bounds import (
     EVENTS_PER_APPEND_MAX,
     PAGE_ROWS_DEFAULT,
     PAGE_ROWS_MAX,
-    PAYLOAD_BYTES_MAX,
     PAYLOAD_INLINE_BYTES_MAX,
     SEQ_MAX,
 )
@@ -51,31 +51,11 @@ INBOX_KINDS = (run_state.SIGNAL, run_state.CANCEL, run_state.PAUSE, run_state.RE
 
 _DIGEST_HEX = re.compile(r"[0-9a-f]{64}")
 _ADDRESS = re.compile(r"[!-~]+:[0-9]{1,5}")
-_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-
-
-def create_run(request: journal_pb.CreateRunRequest) -> None:
-    """CreateRun."""
-    names.check_user_id("request_id", request.request_id)
-    _tenant(request.tenant_id)
-    names.check_user_id("agent_name", request.agent_name)
-    _content("input", request.input, request.input_blob if request.HasField("input_blob") else None)
-    if request.workflow_id:
-        names.check_user_id("workflow_id", request.workflow_id)
-    if request.workflow_id_policy not in journal_pb.CreateRunRequest.WorkflowIdPolicy.values():
-        raise InvalidField("workflow_id_policy", f"{request.workflow_id_policy} is no policy")
-    if request.traceparent and not _TRACEPARENT.fullmatch(request.traceparent):
-        raise InvalidField("traceparent", "no W3C trace context of version 00: 00-<32 hex>-<16 hex>-<2 hex>")
-    if request.HasField("lease_target"):
-        _lease_target("lease_target", request.lease_target)
-    if request.HasField("signal"):
-        names.check_user_id("signal.name", request.signal.name)
-        _content("signal.payload", request.signal.payload, None)
 
 
 def list_runs(request: journal_pb.ListRunsRequest) -> int:
     """ListRuns; the page size."""
-    _tenant(request.tenant_id)
+    fields.tenant(request.tenant_id)
     for index, state in enumerate(request.states):
         if state == run_pb2.Run.STATE_UNSPECIFIED or state not in run_pb2.Run.State.values():
             raise InvalidField(f"states[{index}]", f"{state} is no state")
@@ -83,37 +63,37 @@ def list_runs(request: journal_pb.ListRunsRequest) -> int:
         names.check_user_id("workflow_id", request.workflow_id)
     if request.agent_name:
         names.check_user_id("agent_name", request.agent_name)
-    return page_size(request.page_size, PAGE_ROWS_DEFAULT)
+    return fields.page_size(request.page_size, PAGE_ROWS_DEFAULT)
 
 
 def list_events(request: journal_pb.ListEventsRequest) -> int:
     """ListEvents; the page size."""
     names.check_run_id("run_id", request.run_id)
-    _between("after_seq", request.after_seq, 0, SEQ_MAX)
-    return page_size(request.page_size, PAGE_ROWS_MAX)
+    fields.between("after_seq", request.after_seq, 0, SEQ_MAX)
+    return fields.page_size(request.page_size, PAGE_ROWS_MAX)
 
 
 def follow_events(request: journal_pb.FollowEventsRequest) -> None:
     """FollowEvents."""
     names.check_run_id("run_id", request.run_id)
-    _between("after_seq", request.after_seq, 0, SEQ_MAX)
+    fields.between("after_seq", request.after_seq, 0, SEQ_MAX)
 
 
 def send_to_run(request: journal_pb.SendToRunRequest) -> None:
     """SendToRun."""
     names.check_user_id("request_id", request.request_id)
     names.check_run_id("run_id", request.run_id)
-    _one_of("kind", request.kind, INBOX_KINDS)
+    fields.one_of("kind", request.kind, INBOX_KINDS)
     if request.kind == "signal":
         names.check_user_id("name", request.name)
     elif request.name:
         raise InvalidField("name", f"a {request.kind} has no name")
-    _content("payload", request.payload, request.payload_blob if request.HasField("payload_blob") else None)
+    fields.content("payload", request.payload, request.payload_blob if request.HasField("payload_blob") else None)
 
 
 def list_approvals(request: approval_pb.ListApprovalsRequest) -> int:
     """ListApprovals; the page size."""
-    _tenant(request.tenant_id)
+    fields.tenant(request.tenant_id)
     for index, state in enumerate(request.states):
         if state == approval_pb.Approval.STATE_UNSPECIFIED or state not in approval_pb.Approval.State.values():
             raise InvalidField(f"states[{index}]", f"{state} is no state")
@@ -121,7 +101,7 @@ def list_approvals(request: approval_pb.ListApprovalsRequest) -> int:
         names.check_user_id("assignee", request.assignee)
     if request.run_id:
         names.check_run_id("run_id", request.run_id)
-    return page_size(request.page_size, PAGE_ROWS_DEFAULT)
+    return fields.page_size(request.page_size, PAGE_ROWS_DEFAULT)
 
 
 def decide_approval(request: approval_pb.DecideApprovalRequest) -> None:
@@ -132,7 +112,7 @@ def decide_approval(request: approval_pb.DecideApprovalRequest) -> None:
     if request.decision not in (approval_pb.Approval.STATE_APPROVED, approval_pb.Approval.STATE_DENIED):
         raise InvalidField("decision", "is neither APPROVED nor DENIED")
     names.check_user_id("decided_by", request.decided_by)
-    _content("comment", request.comment, None)
+    fields.content("comment", request.comment, None)
 
 
 def delegate_approval(request: approval_pb.DelegateApprovalRequest) -> None:
@@ -146,13 +126,13 @@ def delegate_approval(request: approval_pb.DelegateApprovalRequest) -> None:
 
 def list_agents(request: journal_pb.ListAgentsRequest) -> int:
     """ListAgents; the page size."""
-    _tenant(request.tenant_id)
-    return page_size(request.page_size, PAGE_ROWS_DEFAULT)
+    fields.tenant(request.tenant_id)
+    return fields.page_size(request.page_size, PAGE_ROWS_DEFAULT)
 
 
 def follow_all(request: feed_pb.FollowAllRequest) -> None:
     """FollowAll."""
-    _tenant(request.tenant_id)
+    fields.tenant(request.tenant_id)
     if request.start not in feed_pb.FollowAllRequest.Start.values():
         raise InvalidField("start", f"{request.start} is no start")
     if request.cursor and request.start:
@@ -178,8 +158,8 @@ def attach(request: worker_pb.Attach) -> None:
     names.check_user_id("attach.worker_id", request.worker_id)
     if len(request.address) > ADDRESS_LENGTH_MAX or not _ADDRESS.fullmatch(request.address):
         raise InvalidField("attach.address", "no host:port")
-    _between("attach.capacity", request.capacity, 1, CAPACITY_MAX)
-    _between("attach.event_level", request.event_level, 0, EVENT_LEVEL_MAX)
+    fields.between("attach.capacity", request.capacity, 1, CAPACITY_MAX)
+    fields.between("attach.event_level", request.event_level, 0, EVENT_LEVEL_MAX)
     if len(request.agents) > AGENTS_PER_SESSION_MAX:
         raise InvalidField("attach.agents", f"{len(request.agents)} are more than {AGENTS_PER_SESSION_MAX}")
     if request.tenant_id:
@@ -195,7 +175,7 @@ def attach(request: worker_pb.Attach) -> None:
             )
         if not _DIGEST_HEX.fullmatch(offer.digest):
             raise InvalidField(f"{path}.digest", "no SHA-256 in 64 lower-case hexadecimal digits")
-        _one_of(f"{path}.program_kind", offer.program_kind, PROGRAM_KINDS)
+        fields.one_of(f"{path}.program_kind", offer.program_kind, PROGRAM_KINDS)
         if (offer.name, offer.digest) in seen:
             raise InvalidField(path, "is offered twice")
         seen.add((offer.name, offer.digest))
@@ -230,8 +210,8 @@ def append(path: str, append: Append) -> None:
 
 def _append(append: Append) -> None:
     names.check_run_id("run_id", append.run_id)
-    _between("epoch", append.epoch, 1, SEQ_MAX)
-    _between("first_seq", append.first_seq, 1, SEQ_MAX)
+    fields.between("epoch", append.epoch, 1, SEQ_MAX)
+    fields.between("first_seq", append.first_seq, 1, SEQ_MAX)
     if len(append.previous_digest) != DIGEST_BYTES:
         raise InvalidField("previous_digest", f"{len(append.previous_digest)} bytes, not {DIGEST_BYTES}")
     count = len(append.events)
@@ -239,13 +219,13 @@ def _append(append: Append) -> None:
         raise InvalidField("events", f"{count} events are not 1 to {EVENTS_PER_APPEND_MAX}")
     if append.first_seq > SEQ_MAX - count:
         raise InvalidField("first_seq", f"{append.first_seq} leaves no room for {count} events")
-    _between("consumed_inbox_number", append.consumed_inbox_number, 0, SEQ_MAX)
+    fields.between("consumed_inbox_number", append.consumed_inbox_number, 0, SEQ_MAX)
     index = 0
     try:
         for index, event in enumerate(append.events):
             _event(event, is_last=index == count - 1)
             if append.blobs and (named := payloads.named_blob(event.payload)) is not None:
-                _blob_size("payload.blob", named.size)
+                fields.blob_size("payload.blob", named.size)
     except InvalidField as error:
         raise error.below(f"events[{index}]") from None
 
@@ -262,7 +242,7 @@ def _event(event: NewEvent, *, is_last: bool) -> None:
         names.check_engine_id("step_id", event.step_id)
     if event.attempt < 0:
         raise InvalidField("attempt", f"{event.attempt} is negative")
-    _size("payload", event.payload, EVENT_PAYLOAD_BYTES_MAX)
+    fields.size("payload", event.payload, EVENT_PAYLOAD_BYTES_MAX)
     if len(event.salt) != SALT_BYTES:
         raise InvalidField("salt", f"{len(event.salt)} bytes, not {SALT_BYTES}")
     if kind in kinds.READ_BY_JOURNAL:
@@ -333,21 +313,21 @@ def _time(path: str, value: object) -> None:
 def open_run(request: worker_pb.OpenRunRequest) -> None:
     """OpenRun."""
     names.check_run_id("run_id", request.run_id)
-    _between("epoch", request.epoch, 1, SEQ_MAX)
-    _lease_target("lease_target", request.lease_target)
+    fields.between("epoch", request.epoch, 1, SEQ_MAX)
+    fields.lease_target("lease_target", request.lease_target)
 
 
 def list_inbox(request: worker_pb.ListInboxRequest) -> int:
     """ListInbox; the page size."""
     names.check_run_id("run_id", request.run_id)
-    _between("after_number", request.after_number, 0, SEQ_MAX)
-    return page_size(request.page_size, PAGE_ROWS_MAX)
+    fields.between("after_number", request.after_number, 0, SEQ_MAX)
+    return fields.page_size(request.page_size, PAGE_ROWS_MAX)
 
 
 def release_lease(request: worker_pb.ReleaseLeaseRequest) -> None:
     """ReleaseLease."""
     names.check_run_id("run_id", request.run_id)
-    _between("epoch", request.epoch, 1, SEQ_MAX)
+    fields.between("epoch", request.epoch, 1, SEQ_MAX)
     names.check_user_id("worker_id", request.worker_id)
     if request.cause not in worker_pb.ReleaseLeaseRequest.Cause.values():
         raise InvalidField("cause", f"{request.cause} is no cause")
@@ -358,7 +338,7 @@ def claim(request: worker_pb.ClaimSideEffectRequest) -> None:
     names.check_user_id("key", request.key)
     names.check_run_id("run_id", request.run_id)
     names.check_engine_id("step_id", request.step_id)
-    _between("epoch", request.epoch, 1, SEQ_MAX)
+    fields.between("epoch", request.epoch, 1, SEQ_MAX)
     names.check_user_id("sink", request.sink)
     names.check_user_id("worker_id", request.worker_id)
     if len(request.nonce) != NONCE_BYTES:
@@ -370,21 +350,21 @@ def settle(request: worker_pb.SettleSideEffectRequest) -> None:
     names.check_user_id("key", request.key)
     if request.state not in (worker_pb.SideEffect.STATE_DELIVERED, worker_pb.SideEffect.STATE_REFUSED):
         raise InvalidField("state", "is neither DELIVERED nor REFUSED")
-    _content("result", request.result, request.result_blob if request.HasField("result_blob") else None)
+    fields.content("result", request.result, request.result_blob if request.HasField("result_blob") else None)
     names.check_run_id("run_id", request.run_id)
     names.check_user_id("worker_id", request.worker_id)
 
 
 def find_orphans(request: recovery_pb.FindOrphansRequest) -> int:
     """FindOrphans; how many."""
-    return page_size(request.page_size, ORPHANS_DEFAULT)
+    return fields.page_size(request.page_size, ORPHANS_DEFAULT)
 
 
 def acquire_lease(request: recovery_pb.AcquireLeaseRequest) -> None:
     """AcquireLease."""
     names.check_run_id("run_id", request.run_id)
-    _lease_target("lease_target", request.lease_target)
-    _one_of("reason", request.reason, GRANT_REASONS)
+    fields.lease_target("lease_target", request.lease_target)
+    fields.one_of("reason", request.reason, GRANT_REASONS)
 
 
 def defer_run(request: recovery_pb.DeferRunRequest) -> int | None:
@@ -398,98 +378,29 @@ def defer_run(request: recovery_pb.DeferRunRequest) -> int | None:
     return delay.seconds * 1_000_000 + delay.nanos // 1000
 
 
-def page_size(asked: int, default: int) -> int:
-    """How many rows a page has at most: 0 is the default, what is above the bound is the bound."""
-    if asked < 0:
-        raise InvalidField("page_size", f"{asked} is negative")
-    return min(asked or default, PAGE_ROWS_MAX)
-
-
-def _tenant(text: str) -> None:
-    if text:
-        names.check_user_id("tenant_id", text)
-
-
-def _lease_target(path: str, target: journal_pb.LeaseTarget) -> None:
-    names.check_user_id(f"{path}.worker_id", target.worker_id)
-    _between(f"{path}.session_number", target.session_number, 1, SEQ_MAX)
-
-
-def _between(path: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise InvalidField(path, f"{value} is not between {low} and {high}")
-
-
-def _one_of(path: str, value: str, allowed: Iterable[str]) -> None:
-    if value not in allowed:
-        raise InvalidField(path, f"{value[:64]!r} is none of {', '.join(allowed)}")
-
-
-def _size(path: str, raw: bytes, bytes_max: int) -> None:
-    if len(raw) > bytes_max:
-        raise InvalidField(
-            path,
-            f"{len(raw)} bytes are more than the {bytes_max} allowed",
-            reason=reasons.PAYLOAD_TOO_LARGE,
-            size=len(raw),
-            limit=bytes_max,
-        )
-
-
-def _content(path: str, inline: bytes, held: run_pb2.Blob | None) -> None:
-    """User data where it stands, or the name of the blob that holds it."""
-    if held is None:
-        if inline:
-            json_bytes.check(inline, path, bytes_max=PAYLOAD_INLINE_BYTES_MAX)
-        return
-    if inline:
-        raise InvalidField(f"{path}_blob", f"stands beside {path}: give one of them")
-    blob(f"{path}_blob", held)
-
-
-def blob(path: str, named: run_pb2.Blob) -> None:
-    """The name of a blob."""
-    if len(named.sha256) != DIGEST_BYTES:
-        raise InvalidField(f"{path}.sha256", f"{len(named.sha256)} bytes, not {DIGEST_BYTES}")
-    _blob_size(path, named.size)
-
-
-def _blob_size(path: str, size: int) -> None:
-    if size <= PAYLOAD_INLINE_BYTES_MAX:
-        raise InvalidField(f"{path}.size", f"{size} bytes are no blob: up to {PAYLOAD_INLINE_BYTES_MAX} stand inline")
-    if size > PAYLOAD_BYTES_MAX:
-        raise InvalidField(
-            path,
-            f"{size} bytes are more than the {PAYLOAD_BYTES_MAX} allowed",
-            reason=reasons.PAYLOAD_TOO_LARGE,
-            size=size,
-            limit=PAYLOAD_BYTES_MAX,
-        )
-
-
 def put_blob(request: blob_pb.PutBlobRequest, *, is_first: bool) -> None:
     """A message of an upload."""
     if is_first:
         if not request.HasField("declaration"):
             raise InvalidField("declaration", "the first message declares what will follow")
-        _tenant(request.declaration.tenant_id)
-        blob("declaration.blob", request.declaration.blob)
+        fields.tenant(request.declaration.tenant_id)
+        fields.blob("declaration.blob", request.declaration.blob)
     elif request.HasField("declaration"):
         raise InvalidField("declaration", "stands only in the first message")
-    _size("data", request.data, BLOB_CHUNK_BYTES_MAX)
+    fields.size("data", request.data, BLOB_CHUNK_BYTES_MAX)
 
 
 def get_blob(request: blob_pb.GetBlobRequest) -> None:
     """GetBlob."""
-    _tenant(request.tenant_id)
-    blob("blob", request.blob)
-    _between("offset", request.offset, 0, request.blob.size)
+    fields.tenant(request.tenant_id)
+    fields.blob("blob", request.blob)
+    fields.between("offset", request.offset, 0, request.blob.size)
 
 
 def has_blobs(request: blob_pb.HasBlobsRequest) -> None:
     """HasBlobs."""
-    _tenant(request.tenant_id)
+    fields.tenant(request.tenant_id)
     if len(request.blobs) > BLOBS_PER_QUESTION_MAX:
         raise InvalidField("blobs", f"{len(request.blobs)} are more than {BLOBS_PER_QUESTION_MAX}")
     for index, named in enumerate(request.blobs):
-        blob(f"blobs[{index}]", named)
+        fields.blob(f"blobs[{index}]", named)

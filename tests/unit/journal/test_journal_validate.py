@@ -16,6 +16,7 @@ from lantern.api.journal.v1 import run_pb2
 from lantern.api.journal.v1 import worker_service_pb2 as wp
 from lantern_journal import validate, wire
 from lantern_journal.servicer.streams import number_of, page_token, position_of
+from lantern_journal.validate import fields, starts
 from lantern_kernel import payloads, reasons
 from lantern_kernel.blobs import BlobRef
 from lantern_kernel.errors import LanternError
@@ -98,13 +99,13 @@ def spoiled(kind: str, payload: bytes) -> wp.Append:
 
 
 GOOD: list[tuple[Callable[[Any], object], Any]] = [
-    (validate.create_run, create()),
-    (validate.create_run, create(input=b'{"a":[1]}', workflow_id="order-1042", lease_target=target())),
-    (validate.create_run, create(traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")),
+    (starts.create_run, create()),
+    (starts.create_run, create(input=b'{"a":[1]}', workflow_id="order-1042", lease_target=target())),
+    (starts.create_run, create(traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")),
     (judged, append()),
     (judged, append(event(payload=blob_named(2**26)))),
     (judged, append(event(kind="run_succeeded", payload=blob_named(262_145)))),
-    (validate.create_run, create(input_blob=blob())),
+    (starts.create_run, create(input_blob=blob())),
     (validate.settle, settle_as(result_blob=blob())),
     (first_part, declared()),
     (next_part, bp.PutBlobRequest(data=b"1" * 262_144)),
@@ -119,23 +120,23 @@ GOOD: list[tuple[Callable[[Any], object], Any]] = [
 ]
 
 BAD: list[tuple[Callable[[Any], object], Any, str, str]] = [
-    (validate.create_run, create(request_id=""), "request_id", ""),
-    (validate.create_run, create(request_id="a|b"), "request_id", ""),
-    (validate.create_run, create(request_id="x" * 201), "request_id", ""),
-    (validate.create_run, create(request_id="nul\0"), "request_id", ""),
-    (validate.create_run, create(tenant_id="no good"), "tenant_id", ""),
-    (validate.create_run, create(agent_name=""), "agent_name", ""),
-    (validate.create_run, create(workflow_id="a[1]"), "workflow_id", ""),
-    (validate.create_run, create(workflow_id_policy=77), "workflow_id_policy", ""),
-    (validate.create_run, create(traceparent="00-zz"), "traceparent", ""),
-    (validate.create_run, create(traceparent="00-" + "0" * 32 + "-" + "b" * 16 + "-01"), "traceparent", ""),
-    (validate.create_run, create(input=b"{"), "input", reasons.INVALID_JSON),
-    (validate.create_run, create(input=b'{"a":[NaN]}'), "input.a[0]", reasons.INVALID_JSON),
-    (validate.create_run, create(input=b'"\\ud800"'), "input", reasons.INVALID_JSON),
-    (validate.create_run, create(input=b"[" * 65 + b"]" * 65), "input", reasons.INVALID_JSON),
-    (validate.create_run, create(input=TOO_BIG), "input", reasons.PAYLOAD_TOO_LARGE),
-    (validate.create_run, create(lease_target=target(worker_id="")), "lease_target.worker_id", ""),
-    (validate.create_run, create(lease_target=target(session_number=0)), "lease_target.session_number", ""),
+    (starts.create_run, create(request_id=""), "request_id", ""),
+    (starts.create_run, create(request_id="a|b"), "request_id", ""),
+    (starts.create_run, create(request_id="x" * 201), "request_id", ""),
+    (starts.create_run, create(request_id="nul\0"), "request_id", ""),
+    (starts.create_run, create(tenant_id="no good"), "tenant_id", ""),
+    (starts.create_run, create(agent_name=""), "agent_name", ""),
+    (starts.create_run, create(workflow_id="a[1]"), "workflow_id", ""),
+    (starts.create_run, create(workflow_id_policy=77), "workflow_id_policy", ""),
+    (starts.create_run, create(traceparent="00-zz"), "traceparent", ""),
+    (starts.create_run, create(traceparent="00-" + "0" * 32 + "-" + "b" * 16 + "-01"), "traceparent", ""),
+    (starts.create_run, create(input=b"{"), "input", reasons.INVALID_JSON),
+    (starts.create_run, create(input=b'{"a":[NaN]}'), "input.a[0]", reasons.INVALID_JSON),
+    (starts.create_run, create(input=b'"\\ud800"'), "input", reasons.INVALID_JSON),
+    (starts.create_run, create(input=b"[" * 65 + b"]" * 65), "input", reasons.INVALID_JSON),
+    (starts.create_run, create(input=TOO_BIG), "input", reasons.PAYLOAD_TOO_LARGE),
+    (starts.create_run, create(lease_target=target(worker_id="")), "lease_target.worker_id", ""),
+    (starts.create_run, create(lease_target=target(session_number=0)), "lease_target.session_number", ""),
     (validate.list_runs, jp.ListRunsRequest(page_size=-1), "page_size", ""),
     (validate.list_runs, jp.ListRunsRequest(states=[1, 0]), "states[1]", ""),  # pyright: ignore[reportArgumentType]
     (validate.list_runs, jp.ListRunsRequest(states=[99]), "states[0]", ""),  # pyright: ignore[reportArgumentType]
@@ -224,10 +225,10 @@ BAD: list[tuple[Callable[[Any], object], Any, str, str]] = [
     ),
     (judged, append(event(payload=blob_named(1))), "appends[3].events[0].payload.blob.size", ""),
     (judged, append(event(payload=blob_named(2**26 + 1))), "appends[3].events[0].payload.blob", TOO_LARGE),
-    (validate.create_run, create(input=b"1", input_blob=blob()), "input_blob", ""),
-    (validate.create_run, create(input_blob=blob(size=262_144)), "input_blob.size", ""),
-    (validate.create_run, create(input_blob=blob(size=2**26 + 1)), "input_blob", TOO_LARGE),
-    (validate.create_run, create(input_blob=blob(sha256=b"s")), "input_blob.sha256", ""),
+    (starts.create_run, create(input=b"1", input_blob=blob()), "input_blob", ""),
+    (starts.create_run, create(input_blob=blob(size=262_144)), "input_blob.size", ""),
+    (starts.create_run, create(input_blob=blob(size=2**26 + 1)), "input_blob", TOO_LARGE),
+    (starts.create_run, create(input_blob=blob(sha256=b"s")), "input_blob.sha256", ""),
     (validate.settle, settle_as(result_blob=blob(size=-1)), "result_blob.size", ""),
     (first_part, bp.PutBlobRequest(data=b"1"), "declaration", ""),
     (first_part, declared(tenant_id="a b"), "tenant_id", ""),
@@ -292,7 +293,7 @@ def test_what_is_wrong_names_its_field(check: Callable[[Any], object], request_:
 
 @pytest.mark.parametrize(("asked", "default", "size"), [(0, 100, 100), (1, 100, 1), (5000, 100, 1000), (0, 20, 20)])
 def test_page_sizes(asked: int, default: int, size: int) -> None:
-    assert validate.page_size(asked, default) == size
+    assert fields.page_size(asked, default) == size
 
 
 def test_a_session_begins_with_an_attach_and_only_then() -> None:
@@ -311,3 +312,22 @@ def test_tokens_come_back() -> None:
     assert number_of(page_token(7), 0) == 7
     assert number_of("", 3) == 3
     assert position_of(page_token("order", 2), 2) == ["order", "2"]
+
+
+def child(run_id: str = RUN, step_id: str = "pay[1]", epoch: int = 1) -> jp.CreateRunRequest:
+    return create(parent=jp.Parent(run_id=run_id, step_id=step_id, epoch=epoch), durability="async")
+
+
+def test_children_and_durabilities() -> None:
+    starts.create_run(child())
+    use_existing = jp.CreateRunRequest.WORKFLOW_ID_POLICY_USE_EXISTING
+    for bad, field in [
+        (child(run_id="x"), "parent.run_id"),
+        (child(step_id="a|b"), "parent.step_id"),
+        (child(epoch=0), "parent.epoch"),
+        (create(durability="never"), "durability"),
+        (create(parent=child().parent, workflow_id_policy=use_existing), "workflow_id_policy"),
+    ]:
+        with pytest.raises(LanternError) as refused:
+            starts.create_run(bad)
+        assert refused.value.details["field"] == field

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CreateRunRequest(_message.Message):
-    __slots__ = ("request_id", "tenant_id", "agent_name", "input", "workflow_id", "workflow_id_policy", "traceparent", "lease_target", "signal", "input_blob")
+    __slots__ = ("request_id", "tenant_id", "agent_name", "input", "workflow_id", "workflow_id_policy", "traceparent", "lease_target", "signal", "input_blob", "durability", "parent")
     class WorkflowIdPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         WORKFLOW_ID_POLICY_UNSPECIFIED: _ClassVar[CreateRunRequest.WorkflowIdPolicy]
@@ -32,6 +32,8 @@ class CreateRunRequest(_message.Message):
     LEASE_TARGET_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     INPUT_BLOB_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant_id: str
     agent_name: str
@@ -42,7 +44,21 @@ class CreateRunRequest(_message.Message):
     lease_target: LeaseTarget
     signal: StartSignal
     input_blob: _run_pb2.Blob
-    def __init__(self, request_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., input: _Optional[bytes] = ..., workflow_id: _Optional[str] = ..., workflow_id_policy: _Optional[_Union[CreateRunRequest.WorkflowIdPolicy, str]] = ..., traceparent: _Optional[str] = ..., lease_target: _Optional[_Union[LeaseTarget, _Mapping]] = ..., signal: _Optional[_Union[StartSignal, _Mapping]] = ..., input_blob: _Optional[_Union[_run_pb2.Blob, _Mapping]] = ...) -> None: ...
+    durability: str
+    parent: Parent
+    def __init__(self, request_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., input: _Optional[bytes] = ..., workflow_id: _Optional[str] = ..., workflow_id_policy: _Optional[_Union[CreateRunRequest.WorkflowIdPolicy, str]] = ..., traceparent: _Optional[str] = ..., lease_target: _Optional[_Union[LeaseTarget, _Mapping]] = ..., signal: _Optional[_Union[StartSignal, _Mapping]] = ..., input_blob: _Optional[_Union[_run_pb2.Blob, _Mapping]] = ..., durability: _Optional[str] = ..., parent: _Optional[_Union[Parent, _Mapping]] = ...) -> None: ...
+
+class Parent(_message.Message):
+    __slots__ = ("run_id", "step_id", "epoch", "abandon")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ABANDON_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    step_id: str
+    epoch: int
+    abandon: bool
+    def __init__(self, run_id: _Optional[str] = ..., step_id: _Optional[str] = ..., epoch: _Optional[int] = ..., abandon: _Optional[bool] = ...) -> None: ...
 
 class StartSignal(_message.Message):
     __slots__ = ("name", "payload")

@@ -45,6 +45,10 @@ class JournalServiceStub:
     blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
     ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges. RESOURCE_EXHAUSTED `INBOX_FULL`:
     the run that was found takes no signal any more.
+
+    With a parent the run is that one's child: its end is an entry `child` of the parent's inbox, and the parent's end
+    cancels it, unless it is abandoned. NOT_FOUND `RUN_NOT_FOUND`, FAILED_PRECONDITION `RUN_CLOSED`: the parent is not
+    there, or has ended. FAILED_PRECONDITION `LEASE_LOST`: its epoch is over. FAILED_PRECONDITION `CHILD_TOO_DEEP`.
     After an unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED) repeat with the same request_id.
     """
     GetRun: _grpc.UnaryUnaryMultiCallable[_journal_service_pb2.GetRunRequest, _journal_service_pb2.GetRunResponse]
@@ -89,6 +93,10 @@ class JournalServiceAsyncStub(JournalServiceStub):
     blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
     ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges. RESOURCE_EXHAUSTED `INBOX_FULL`:
     the run that was found takes no signal any more.
+
+    With a parent the run is that one's child: its end is an entry `child` of the parent's inbox, and the parent's end
+    cancels it, unless it is abandoned. NOT_FOUND `RUN_NOT_FOUND`, FAILED_PRECONDITION `RUN_CLOSED`: the parent is not
+    there, or has ended. FAILED_PRECONDITION `LEASE_LOST`: its epoch is over. FAILED_PRECONDITION `CHILD_TOO_DEEP`.
     After an unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED) repeat with the same request_id.
     """
     GetRun: _aio.UnaryUnaryMultiCallable[_journal_service_pb2.GetRunRequest, _journal_service_pb2.GetRunResponse]  # type: ignore[assignment]
@@ -136,6 +144,10 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         blob that is not there. INVALID_ARGUMENT `INVALID_FIELD`, `INVALID_JSON`, `PAYLOAD_TOO_LARGE`: see the metadata.
         ALREADY_EXISTS `WORKFLOW_ID_IN_USE`: the workflow id is taken, as the policy judges. RESOURCE_EXHAUSTED `INBOX_FULL`:
         the run that was found takes no signal any more.
+
+        With a parent the run is that one's child: its end is an entry `child` of the parent's inbox, and the parent's end
+        cancels it, unless it is abandoned. NOT_FOUND `RUN_NOT_FOUND`, FAILED_PRECONDITION `RUN_CLOSED`: the parent is not
+        there, or has ended. FAILED_PRECONDITION `LEASE_LOST`: its epoch is over. FAILED_PRECONDITION `CHILD_TOO_DEEP`.
         After an unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED) repeat with the same request_id.
         """
 
