@@ -54,3 +54,6 @@ MESSAGE_SEND_BYTES_MAX = 3 * 1024 * 1024
 
 MESSAGE_RECEIVE_BYTES_MAX = 128 * 1024 * 1024
 """What a server reads before it refuses: far above what is allowed, so that the refusal is ours and says why."""
+
+GRAPH_NODES_MAX = 1_000
+"""Of one graph."""
