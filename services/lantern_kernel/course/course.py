@@ -227,6 +227,7 @@ class Course:
         due_us = self._delayed[0].due_us if self._delayed else None
         now_us = self._now_us()
         if due_us is not None and due_us - now_us <= parking.STAY_US:
+            self._idle_until_us = None  # it stays for what is due soon, and has nothing to look for before
             return
         open_commands = self._replay.open_commands
         if parking.awaited_from_others(open_commands):

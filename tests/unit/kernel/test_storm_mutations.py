@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from test_course_storms import check_children, check_events, check_keys, check_notices, check_signals, weathered
+from test_course_storms import weathered
 
 from lantern_kernel import kinds, retry
 from lantern_kernel.course.course import Course
 from lantern_kernel.replay import Replay
 from lantern_kernel.signals import Signals
+from storms import laws
 
 SEEDS_MAX = 3_000
 RARE = {"signals_on_their_way_forgotten": 1_110, "signals_of_the_withdrawn_lost": 415}
@@ -141,9 +142,7 @@ def test_a_storm_finds_it_out(broken: Break, monkeypatch: pytest.MonkeyPatch) ->
     broken(monkeypatch)
     for seed in range(RARE.get(broken.__name__.strip("_"), 1), SEEDS_MAX):
         try:
-            storm = weathered(seed)
-            for check in (check_events, check_keys, check_signals, check_notices, check_children):
-                check(storm)
+            laws.check(weathered(seed))
         except Exception as error:
             print(f"seed {seed}: {error!r}")
             return

@@ -47,6 +47,7 @@ class Adversary:
         self.open: dict[str, Command] = {}
         self.withdrawn: set[str] = set()
         self.markers: dict[str, bytes] = {}
+        self.free: set[str] = set()  # steps that touch nothing outside
         self.ended = False
         self.abandoned: set[str] = set()  # children that go on by themselves
         self._left = size
@@ -91,10 +92,6 @@ class Adversary:
         self._evaluated += 1
         self.markers[step_id] = b'{"evaluated":%d}' % self._evaluated
         return self.markers[step_id]
-
-    def step_call(self, step_id: str) -> object:
-        """Nothing is called."""
-        raise AssertionError(step_id)
 
     def close(self) -> None:
         """Nothing to end."""
@@ -156,6 +153,9 @@ class Adversary:
         match kind:
             case "step":
                 policy = RetryPolicy(max_attempts=1 + self._number(3), backoff_ms=self._number(3) * 8_000)
+                is_free = self._number(4) == 0
+                if is_free:
+                    self.free.add(step_id)
                 total_ms = 20_000 if self._number(4) == 0 else None
                 return RunStep(
                     step_id=step_id,
@@ -166,6 +166,7 @@ class Adversary:
                     retry=policy,
                     total_timeout_ms=total_ms,
                     check_input=self._number(2) == 0,
+                    effects="none" if is_free else "outside",
                 )
             case "marker" | "known":
                 value = b'"known"' if kind == "known" else None

@@ -8,8 +8,6 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from adversary import SIGNALS, Adversary
-
 from lantern_journal.domain import run_state
 from lantern_kernel import kinds, payloads
 from lantern_kernel.course.course import Course
@@ -20,6 +18,7 @@ from lantern_kernel.replay import Replay
 from lantern_kernel.retry import Failure
 from lantern_kernel.step_ends import Completed
 from lantern_kernel.work import StepWork
+from storms.adversary import SIGNALS, Adversary
 
 RUN_ID = "0190b5f0-0000-7000-8000-000000000001"
 START_US = 1_700_000_000_000_000
@@ -226,12 +225,12 @@ class Storm:
             self.is_calm = self.is_calm or self.turns > TURNS_MAX // 4
             self.weather()
             for entry in self.inbox[seen:]:
-                if _wakes(entry, park):
+                if wakes(entry, park):
                     return
             seen = len(self.inbox)
 
 
-def _wakes(entry: InboxEntry, park: ParkFacts) -> bool:
+def wakes(entry: InboxEntry, park: ParkFacts) -> bool:
     if entry.kind == "update":
         return park.waiting_on in run_state.PROGRAM_WAITS
     return run_state.wakes(entry.kind, entry.name, park.waiting_on, park.signals)
