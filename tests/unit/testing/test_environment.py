@@ -5,6 +5,7 @@ Method: small workflows in it; each promise has a workflow that breaks it, and t
 
 import asyncio
 import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -296,3 +297,26 @@ async def unguarded(ctx: lantern.Context) -> bool:
 def test_an_unguarded_workflow_stays_one(env: Environment):
     env.fake("same", 1)
     assert env.start(unguarded).result() is True
+
+
+@lantern.workflow
+async def long(ctx: lantern.Context) -> int:
+    for _ in range(150):
+        await ctx.step("same", never)
+    await ctx.step("same", never, len(rounds))
+    return len(rounds)
+
+
+def test_a_long_run_is_replayed_at_its_end_at_the_latest(env: Environment, monkeypatch: pytest.MonkeyPatch):
+    env.fake("same", 1)
+    rounds.clear()
+    replays: list[int] = []
+
+    def count(run: Any, *_: Any) -> None:
+        replays.append(len(run.events))
+
+    monkeypatch.setattr("lantern.testing.environment.check_replay", count)
+    env.start(long).result()
+    assert replays[-1] == len(env.runs[0].events)
+    assert max(after - before for before, after in pairwise(at for at in replays if at <= 200)) == 2
+    assert len([at for at in replays if at > 200]) < 12

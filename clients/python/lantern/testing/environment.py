@@ -33,6 +33,12 @@ SETTLE_US = 300_000
 
 DURABILITIES = ("sync", "async", "exit")
 
+REPLAYED_EACH_TIME = 200
+"""Events up to which a run is replayed after each commit."""
+
+REPLAYED_GROWTH = 1.05
+"""Above that: whenever its history has grown by so much, and at its end."""
+
 TURNS_MAX = 100_000
 """Turns at one time, after which something goes round."""
 
@@ -83,7 +89,8 @@ class Environment:
     Args:
         seed: Of the jitter of retries, and of what `ctx.random` and `ctx.uuid` give.
         replay_every_await: After each commit the run is replayed from its history by fresh code, which must ask for
-            exactly the same; else ReplayDiffers.
+            exactly the same; else ReplayDiffers. Above 200 events it is whenever the history has grown by a twentieth,
+            and at the end.
         faults: What goes wrong; nothing by default.
         markers: What markers give, where they are to give what they gave in another environment.
 
@@ -101,6 +108,7 @@ class Environment:
     ) -> None:
         self._us = START_US
         self._jumped_us = 0
+        self._replayed_at: dict[str, int] = {}
         self._replay_every_await = replay_every_await
         self._markers = markers or Markers()
         self._world = SeededWorld(lambda: self._us, seed)
@@ -397,5 +405,11 @@ class Environment:
                 self._journal.send(child.run_id, CANCEL, request_id=f"stop:{work.request_id}")
 
     def _committed(self, run: StoredRun, program: WatchedProgram) -> None:
-        if self._replay_every_await:
-            check_replay(run, program.commands, self._program_of, self._journal.content)
+        """Replays a run after a commit; a long one not after each, or its replays would cost the square of it."""
+        if not self._replay_every_await:
+            return
+        count, replayed_at = len(run.events), self._replayed_at.get(run.run_id, 0)
+        if count > REPLAYED_EACH_TIME and run.is_open and count < replayed_at * REPLAYED_GROWTH:
+            return
+        self._replayed_at[run.run_id] = count
+        check_replay(run, program.commands, self._program_of, self._journal.content)
