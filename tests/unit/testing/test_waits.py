@@ -178,6 +178,19 @@ def test_a_child_that_nobody_knows_fails_the_step(env: Environment):
     assert failed.value.code == reasons.AGENT_NOT_FOUND
 
 
+def test_children_are_at_most_five_deep(env: Environment):
+    def nested(content: bytes) -> Script:
+        command = StartChild(step_id="in", name="in", agent_name="nested", input=content, source="s.py:1")
+        ended = outcome((yield [command]))
+        assert ended.error is not None
+        yield [Fail(error=ended.error)]
+
+    env.offer(agent("nested", nested))
+    with pytest.raises(lantern.RunFailed) as failed:
+        env.start("nested").result()
+    assert (failed.value.code, len(env.runs)) == (reasons.CHILD_TOO_DEEP, 6)
+
+
 def test_a_cancelled_parent_ends_its_children(env: Environment):
     run = env.start("parent", [7])
     env.skip(60)

@@ -8,7 +8,7 @@ from typing import Any
 
 from lantern.program.calls import StepInfo
 from lantern.testing.faults import FaultKind, Injector
-from lantern.testing.journal import MemoryJournal, durability_of
+from lantern.testing.journal import MemoryJournal
 from lantern.testing.outside import Outside, lost_reply
 from lantern.testing.programs import WatchedProgram
 from lantern.testing.stored import Entry, StoredRun
@@ -125,7 +125,7 @@ class Drive:
         self._lost: set[tuple[str, int]] = set()
         self._twice: set[tuple[str, int]] = set()
         self._seq, self._digest = run.events[-1].seq, run.events[-1].digest
-        self._mode = durability_of(run.events)
+        self._mode = run.durability
         self._held = 0  # events that are decided and not committed
         self._course, self._program = load(
             run.run_id,

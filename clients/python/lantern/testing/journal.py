@@ -13,13 +13,10 @@ from lantern.testing.stored import Approval, Claim, Entry, StoredRun
 from lantern.testing.waking import CANCEL, CHILD, DECISION, PAUSE, PROGRAM_WAITS, RESUME, SIGNAL, ends_at_once, wakes
 from lantern_kernel import chain, kinds, payloads, reasons
 from lantern_kernel.blobs import BlobRef, Content
-from lantern_kernel.bounds import EVENTS_PER_RUN_MAX
+from lantern_kernel.bounds import CHILD_DEPTH_MAX, EVENTS_PER_RUN_MAX
 from lantern_kernel.errors import InvalidField, LanternError
 from lantern_kernel.event import Event, NewEvent
-from lantern_kernel.payloads import ApprovalFacts, DecisionFacts, ParkFacts, RunErrorFacts
-
-DEPTH_MAX = 5
-"""Parents that a run may have above it."""
+from lantern_kernel.payloads import ApprovalFacts, ChildFacts, DecisionFacts, ParkFacts, RunErrorFacts
 
 CANCELLED = RunErrorFacts(code=reasons.CANCEL_REQUESTED, message="cancelled on request")
 
@@ -70,15 +67,16 @@ class MemoryJournal:
             content: Its input.
             workflow_id: The user's own name for the work; may be empty.
             request_id: Names the request.
-            parent: The run and the step that begin it as a child; it may have at most 5 above it (INVALID_FIELD).
+            parent: The run and the step that begin it as a child; CHILD_TOO_DEEP where it has 5 above it.
             is_abandoned: Whether it goes on when that run ends.
             durability: When its events are committed: sync, async or exit.
         """
         if request_id in self._requests:
             return self.runs[self._requests[request_id]]
         depth = self.runs[parent[0]].depth + 1 if parent else 0
-        if depth > DEPTH_MAX:
-            raise InvalidField("parent", f"children are at most {DEPTH_MAX} deep")
+        if depth > CHILD_DEPTH_MAX:
+            message = f"a run at depth {depth - 1} starts no others: at most {CHILD_DEPTH_MAX} are below one another"
+            raise LanternError(reasons.CHILD_TOO_DEEP, message, depth=depth)
         for other in self.runs.values():
             if workflow_id and other.workflow_id == workflow_id and other.is_open:
                 message = f"workflow id {workflow_id} belongs to the open run {other.run_id}"
@@ -267,7 +265,7 @@ class MemoryJournal:
             request_id=f"continue:{run.run_id}",
             parent=run.parent,
             is_abandoned=run.is_abandoned,
-            durability=durability_of(run.events),
+            durability=run.durability,
         )
         run.continued_as, after.continued_from = after.run_id, run.run_id
         for seq in carried:
@@ -282,10 +280,8 @@ class MemoryJournal:
                 self.send(child.run_id, CANCEL, request_id="parent ended")
         if run.parent is None or not self.runs[run.parent[0]].is_open:
             return
-        facts: dict[str, Any] = {"runId": run.run_id, "state": run.state}
-        if run.error is not None:
-            facts["error"] = run.error.to_facts()
-        said = payloads.pack(facts, run.result or b"null")
+        facts = ChildFacts(run_id=run.run_id, state=run.state, error=run.error)
+        said = payloads.pack(facts.to_facts(), run.result if run.state == "SUCCEEDED" else None)
         self.send(run.parent[0], CHILD, run.parent[1], said, request_id=f"child:{run.parent[1]}")
 
     # What others say.
@@ -479,11 +475,6 @@ class MemoryJournal:
                     hash=chain.link(before.hash if before else chain.genesis(run.run_id), digest, time_us),
                 )
             )
-
-
-def durability_of(events: Sequence[Event]) -> str:
-    """When a run's events are committed: sync, async or exit."""
-    return str(payloads.unpack(events[0].payload).facts.get("durability", "sync"))
 
 
 def _content(event: Event | NewEvent) -> tuple[Any, ...]:

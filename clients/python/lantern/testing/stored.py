@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from lantern_kernel.blobs import BlobRef, Content
 from lantern_kernel.event import Event
-from lantern_kernel.payloads import ApprovalFacts, ParkFacts, RunErrorFacts
+from lantern_kernel.payloads import ApprovalFacts, ParkFacts, RunErrorFacts, unpack
 
 FINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 
@@ -116,6 +116,11 @@ class StoredRun:
     def is_open(self) -> bool:
         """Whether it has not ended."""
         return self.state not in FINAL
+
+    @property
+    def durability(self) -> str:
+        """When its events are committed: sync, async or exit."""
+        return str(unpack(self.events[0].payload).facts.get("durability", "sync"))
 
     @property
     def waiting_on(self) -> str:
