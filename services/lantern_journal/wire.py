@@ -250,6 +250,8 @@ def run(record: Run) -> run_pb2.Run:
         durability=record.durability,
         parent_run_id=record.parent_run_id,
         parent_step_id=record.parent_step_id,
+        continued_as=record.continued_as,
+        continued_from=record.continued_from,
     )
     if record.archive is not None:
         message.archive.CopyFrom(archive(record.archive))

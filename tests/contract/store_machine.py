@@ -253,7 +253,7 @@ class Machine(RuleBasedStateMachine):
             request_id=f"e{request}",
             run_id=self.run_id(run),
             kind=kind,
-            name=SIGNALS[payload % 3] if kind == "signal" else "",
+            name=SIGNALS[payload % 3] if kind in ("signal", "update") else "",
             payload=b"%d" % (payload // 2),
             salts=(self.salt(), self.salt()),
         )
@@ -379,6 +379,9 @@ class Machine(RuleBasedStateMachine):
                 return [self._event(kinds.RUN_PARKED, self._park(index).pack())]
             case "succeed":
                 return [self._event(kinds.RUN_SUCCEEDED, b'{"data":[1]}')]
+            case "continue":
+                facts = {"continueAsNew": True, "carry": list(range(1, 4 + index))}
+                return [self._event(kinds.RUN_SUCCEEDED, payloads.pack(facts, b"[2]"))]
             case "fail":
                 return [self._event(kinds.RUN_FAILED, payloads.pack(failed.to_facts()))]
             case _:

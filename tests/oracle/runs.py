@@ -69,11 +69,13 @@ def shown(tables: Tables, run: RunRow, *, with_data: bool) -> Run:
         epoch=run.epoch,
         end_seq=run.end_seq,
         input=unpack(events[0].payload).data if with_data else None,
-        result=unpack(events[-1].payload).data if with_data and succeeded else None,
+        result=unpack(events[-1].payload).data if with_data and succeeded and not run.continued_as else None,
         durability=run.durability,
         parent_run_id=run.parent_run_id,
         parent_step_id=run.parent_step_id,
         depth=run.depth,
+        continued_as=run.continued_as,
+        continued_from=run.continued_from,
     )
 
 

@@ -47,6 +47,8 @@ class RunRow:
     depth: int = 0
     abandoned: bool = False
     has_children: bool = False
+    continued_as: str = ""
+    continued_from: str = ""
 
     @property
     def is_open(self) -> bool:

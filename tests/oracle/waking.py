@@ -29,7 +29,7 @@ def is_called(waiting_on: str, signals: list[str], kind: str, name: str) -> bool
             return name in signals and waiting_on in ("timer", "signal", "approval", "child", "operator")
         case "signal":
             return waiting_on == "signal"
-        case "child" | "decision":
+        case "child" | "decision" | "update":
             return waiting_on in ("timer", "signal", "approval", "child", "operator")
         case _:
             return False

@@ -65,6 +65,7 @@ def are_plain(changes: Sequence[RunChange]) -> bool:
         change.ends_with
         and not change.cancel_seq
         and not change.approvals
+        and not change.continues
         and change.waiting_on not in (CODE_FIX, OPERATOR)
         and (change.due_us is None or change.due_us >= 0)
         for change in changes

@@ -1,7 +1,6 @@
 """Runs that belong to others, in SQL: what a parent may start, whom the end of a run concerns, what they are told."""
 
 from collections.abc import Collection, Sequence
-from hashlib import sha256
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,12 +10,11 @@ from lantern_journal.adapters.schema import runs
 from lantern_journal.adapters.sql_events import Transaction
 from lantern_journal.domain import run_state
 from lantern_journal.domain.appends import not_found
-from lantern_journal.domain.family import Parent
+from lantern_journal.domain.family import Parent, derived_salts
 from lantern_journal.domain.records import NewEntry, NewRun
 from lantern_journal.domain.run_state import RunChange, RunState
 from lantern_kernel import kinds, payloads, reasons
 from lantern_kernel.bounds import CHILD_DEPTH_MAX
-from lantern_kernel.chain import SALT_BYTES
 from lantern_kernel.errors import LanternError
 from lantern_kernel.payloads import ChildFacts, RunErrorFacts
 
@@ -91,7 +89,7 @@ def end_of_child(tx: Transaction, end: RunChange, row: Any) -> NewEntry:
         kind=run_state.CHILD,
         name=row.parent_step_id,
         payload=payloads.pack(facts.to_facts(), result),
-        salts=_salts(end, row.parent_run_id),
+        salts=derived_salts(end.end_salt, row.parent_run_id),
     )
 
 
@@ -108,11 +106,5 @@ def cancel_of_child(end: RunChange, child: str) -> NewEntry:
         kind=run_state.CANCEL,
         name="",
         payload=payloads.pack({"parent": end.run_id}),
-        salts=_salts(end, child),
+        salts=derived_salts(end.end_salt, child),
     )
-
-
-def _salts(end: RunChange, run_id: str) -> tuple[bytes, bytes]:
-    """Salts for what the journal writes to a relative: as unguessable as that of the end, whose writer made it."""
-    made = sha256(b"lantern.family\0" + end.end_salt + run_id.encode()).digest()
-    return made[:SALT_BYTES], made[SALT_BYTES : 2 * SALT_BYTES]

@@ -28,6 +28,8 @@ def first_rows(now_us: int, new: NewRun, version: int, digest: str, *, granted: 
         facts["parent"] = {"runId": new.parent.run_id, "stepId": new.parent.step_id, "depth": depth}
         if new.parent.abandon:
             facts["parent"]["abandoned"] = True
+    if new.continued_from:
+        facts["continuedFrom"] = new.continued_from
     started = NewEvent(
         kind=kinds.RUN_STARTED, payload=payloads.pack(facts, new.input_blob or new.input), salt=new.salts[0]
     )
@@ -68,6 +70,7 @@ def run_of(now_us: int, new: NewRun, version: int, digest: str, *, granted: bool
         parent_run_id=new.parent.run_id if new.parent is not None else "",
         parent_step_id=new.parent.step_id if new.parent is not None else "",
         depth=depth,
+        continued_from=new.continued_from,
     )
 
 
@@ -102,6 +105,7 @@ def row_of_run(new: NewRun, run: Run, event_level: int) -> dict[str, Any]:
         "parent_run_id": run.parent_run_id,
         "parent_step_id": run.parent_step_id,
         "depth": run.depth,
+        "continued_from": run.continued_from,
         "abandoned": new.parent is not None and new.parent.abandon,
     }
 

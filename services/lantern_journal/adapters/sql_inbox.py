@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lantern_journal.adapters import sql_archives, sql_blobs, sql_family, sql_runs, sql_waking
+from lantern_journal.adapters import sql_archives, sql_blobs, sql_family, sql_runs, sql_successors, sql_waking
 from lantern_journal.adapters.schema import journal_events, run_inbox, run_locks, runs
 from lantern_journal.adapters.sql_events import Transaction, head_of, rows_within, write_events
 from lantern_journal.domain import run_state
@@ -72,7 +72,7 @@ def deliver(tx: Transaction, row: Any, entry: NewEntry) -> SentEntry:
         if entry.kind == run_state.CANCEL:
             return SentEntry(number=0, repeated=False, state=state, already_ended=True)
         raise run_state.closed_error(entry.run_id, state.value)
-    is_reserved = entry.kind != run_state.SIGNAL
+    is_reserved = entry.kind not in (run_state.SIGNAL, run_state.UPDATE)
     # There is always room for a decision, one for each approval that the run itself asked for: an expiry that a full
     # inbox refused would be due for ever, and hold up those of all other runs. So there is for the end of a child.
     is_kept_out = entry.kind not in (run_state.DECISION, run_state.CHILD)
@@ -170,6 +170,8 @@ def _end_at_once(tx: Transaction, row: Any, entry: NewEntry, number: int) -> Aft
 def settle_ends(tx: Transaction, ends: Sequence[RunChange], relations: Sequence[Any]) -> Aftermath:
     """What the ends of runs mean to their relatives: the parent is told, open children are cancelled.
 
+    One that goes on as a new run tells the parent nothing: the new one will, being its child in its place.
+
     Args:
         tx: In which they end, after their rows are changed.
         ends: Their ends.
@@ -179,10 +181,12 @@ def settle_ends(tx: Transaction, ends: Sequence[RunChange], relations: Sequence[
     related = {row.run_id: row for row in relations if row.parent_run_id or row.has_children}
     aftermath = NOTHING
     for end in ends:
+        if end.continues:
+            aftermath += Aftermath(queued=(sql_successors.make(tx, end),))
         kin = related.get(end.run_id)
         if kin is None:
             continue
-        entries = [sql_family.end_of_child(tx, end, kin)] if kin.parent_run_id else []
+        entries = [sql_family.end_of_child(tx, end, kin)] if kin.parent_run_id and not end.continues else []
         if kin.has_children:
             children = sql_family.open_children(tx.connection, kin.run_id)
             entries += [sql_family.cancel_of_child(end, child) for child in children]

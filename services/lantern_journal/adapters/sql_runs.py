@@ -38,7 +38,9 @@ def get_run(connection: sa.Connection, run_id: str) -> Run:
         )
     }
     given = payloads.unpack(found[1]).content if 1 in found else None
-    result = payloads.unpack(found[row.end_seq]).content if row.state == RunState.SUCCEEDED else None
+    # Of a run that goes on as another the data are the input of that one.
+    has_result = row.state == RunState.SUCCEEDED and not row.continued_as
+    result = payloads.unpack(found[row.end_seq]).content if has_result else None
     return _run(row, given, result)
 
 
@@ -96,6 +98,8 @@ def _run(row: Any, given: Content | None, result: Content | None) -> Run:
         parent_run_id=row.parent_run_id,
         parent_step_id=row.parent_step_id,
         depth=row.depth,
+        continued_as=row.continued_as,
+        continued_from=row.continued_from,
     )
 
 

@@ -1,6 +1,9 @@
 """Runs that belong to others, as values."""
 
 from dataclasses import dataclass
+from hashlib import sha256
+
+from lantern_kernel.chain import SALT_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,3 +43,21 @@ class Aftermath:
 
 
 NOTHING = Aftermath()
+
+
+def successor_id(run_id: str, time_us: int, salt: bytes) -> str:
+    """The id of the run that goes on in a run's place, a UUIDv7 of the time of its end.
+
+    Its random bits are made from the salt of that event, whose writer made it: so it follows from the journal.
+    """
+    milliseconds, fraction_us = divmod(time_us, 1000)
+    made = sha256(b"lantern.successor\0" + salt + run_id.encode()).digest()
+    value = (milliseconds & (2**48 - 1)) << 80 | 7 << 76 | (fraction_us * 4096 // 1000) << 64
+    text = f"{value | 0b10 << 62 | int.from_bytes(made[:8], 'big') >> 2:032x}"
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def derived_salts(salt: bytes, run_id: str) -> tuple[bytes, bytes]:
+    """Salts for what the journal itself writes to a relative of a run: as unguessable as that of the run's end."""
+    made = sha256(b"lantern.family\0" + salt + run_id.encode()).digest()
+    return made[:SALT_BYTES], made[SALT_BYTES : 2 * SALT_BYTES]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lantern_journal.domain import run_state
+from lantern_journal.domain.family import successor_id
 from lantern_journal.domain.run_state import FINAL, RunState
 from lantern_kernel import kinds, payloads
 from lantern_kernel.errors import LanternError
@@ -72,6 +73,10 @@ class RunRow:
     depth: int = 0
     # See Parent.
     abandoned: bool = False
+    # See Run.
+    continued_as: str = ""
+    # See Run.
+    continued_from: str = ""
 
 
 COLUMNS = tuple(field.name for field in fields(RunRow))
@@ -112,6 +117,7 @@ class RunFold:
         self.cancel_seq: int | None = None
         self.state = RunState.QUEUED
         self.error: RunErrorFacts | None = None
+        self.continued_as = ""
         # Where each approval was asked for, and the content that is kept apart.
         self.asked: dict[str, int] = {}
         self.blobs: set[str] = set()
@@ -179,6 +185,8 @@ class RunFold:
         assert final is not None, "a running run can be ended"
         self.state, self.parks, self.holder = final, [], None
         if event.kind == kinds.RUN_SUCCEEDED:
+            continues, _ = run_state.continued_by(payloads.unpack(event.payload).facts)
+            self.continued_as = successor_id(self.run_id, event.time_us, event.salt) if continues else ""
             return
         facts = RunErrorFacts.from_facts(payloads.unpack(event.payload).facts)
         self.error = facts if facts.code else None
@@ -231,6 +239,8 @@ def rebuilt(fold: RunFold, row: RunRow, lock: LockRow | None, inbox_last: int) -
         awaited_signals=_awaited(fold, row, waiting_on, due_us),
         nothing_to_compensate=bool(fold.parks) and fold.parks[-1].nothing_to_compensate,
         durability=str(facts.get("durability", "sync")),
+        continued_as=fold.continued_as,
+        continued_from=str(facts.get("continuedFrom", "")),
         **_parentage(facts),
     )
 

@@ -98,6 +98,8 @@ class NewRun:
     durability: str = "sync"
     # Whose child it is; None for nobody's.
     parent: Parent | None = None
+    # In whose place it goes on; only the journal itself says so.
+    continued_from: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,6 +162,10 @@ class Run:
     parent_step_id: str = ""
     # 0 where no run has started it, else one more than its parent's.
     depth: int = 0
+    # The run that goes on in its place; empty where none does.
+    continued_as: str = ""
+    # The run in whose place it goes on; empty where it is nobody's.
+    continued_from: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,16 +20,18 @@ What wakes a WAITING run, so that each has something that still can (SPEC S3):
 | budget   | resume                                               | its due time                   |
 | paused   | resume                                               | none                           |
 
-A cancel wakes every one of them, or ends it in its own transaction (`ends_at_once`). Whatever does not wake a run stays
-in its inbox, and its next driver takes it in. An entry that comes before the park refuses it (INBOX_AHEAD); one that
-comes while the run is paused is judged again when it is resumed. So none is slept through.
+An update wakes whatever a decision wakes. A cancel wakes every one of them, or ends it in its own transaction
+(`ends_at_once`). Whatever does not wake a run stays in its inbox, and its next driver takes it in. An entry that comes
+before the park refuses it (INBOX_AHEAD); one that comes while the run is paused is judged again when it is resumed. So
+none is slept through.
 """
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, cast
 
 from lantern_journal.domain.approvals import ApprovalRequest, request_of
 from lantern_kernel import kinds, payloads, reasons
@@ -81,7 +83,7 @@ TRANSITIONS: dict[tuple[RunState, str], RunState] = {
 
 FINAL = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED})
 
-SIGNAL, CANCEL, PAUSE, RESUME, DECISION, DELEGATION, CHILD = (
+SIGNAL, CANCEL, PAUSE, RESUME, DECISION, DELEGATION, CHILD, UPDATE = (
     "signal",
     "cancel",
     "pause",
@@ -89,6 +91,7 @@ SIGNAL, CANCEL, PAUSE, RESUME, DECISION, DELEGATION, CHILD = (
     "decision",
     "delegation",
     "child",
+    "update",
 )
 """The kinds of inbox entries."""
 
@@ -137,6 +140,10 @@ class RunChange:
     end_payload: bytes = b""
     # See `end_payload`.
     end_salt: bytes = b""
+    # For run_succeeded: whether the run goes on as a new one, whose input the event's data are.
+    continues: bool = False
+    # The places of the signals that the new one gets.
+    carry: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,6 +184,9 @@ def change_of(run_id: str, first_seq: int, events: Sequence[NewEvent], consumed:
     elif ends_with in (kinds.RUN_FAILED, kinds.RUN_CANCELLED):
         facts = RunErrorFacts.from_facts(payloads.unpack(events[-1].payload).facts)
         error = facts if facts.code else None
+    continues, carry = False, ()
+    if ends_with == kinds.RUN_SUCCEEDED:
+        continues, carry = continued_by(payloads.unpack(events[-1].payload).facts)
     is_end = ends_with in kinds.TERMINAL
     return RunChange(
         run_id=run_id,
@@ -194,7 +204,16 @@ def change_of(run_id: str, first_seq: int, events: Sequence[NewEvent], consumed:
         error=error_bytes(error),
         end_payload=events[-1].payload if is_end else b"",
         end_salt=events[-1].salt if is_end else b"",
+        continues=continues,
+        carry=carry,
     )
+
+
+def continued_by(facts: Mapping[str, Any]) -> tuple[bool, tuple[int, ...]]:
+    """Whether a run_succeeded of these facts says that the run goes on as a new one, and where the signals for it are."""
+    carry = facts.get("carry", [])
+    places = [each for each in cast("list[object]", carry) if isinstance(each, int)] if isinstance(carry, list) else []
+    return facts.get("continueAsNew") is True, tuple(places)
 
 
 _NOT_PARKED = ParkFacts(waiting_on="")
@@ -275,6 +294,7 @@ _WOKEN_BY: dict[str, frozenset[str]] = {
     RESUME: frozenset({"paused", "operator", "code_fix", "budget"}),
     DECISION: PROGRAM_WAITS,
     CHILD: PROGRAM_WAITS,
+    UPDATE: PROGRAM_WAITS,
     PAUSE: frozenset(),
     DELEGATION: frozenset(),
 }

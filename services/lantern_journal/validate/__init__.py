@@ -27,6 +27,7 @@ from lantern_kernel.bounds import (
     BLOBS_PER_QUESTION_MAX,
     EVENT_PAYLOAD_BYTES_MAX,
     EVENTS_PER_APPEND_MAX,
+    INBOX_ENTRIES_MAX,
     PAGE_ROWS_DEFAULT,
     PAGE_ROWS_MAX,
     PAYLOAD_INLINE_BYTES_MAX,
@@ -45,7 +46,7 @@ DEFER_S_MAX = 86_400
 NONCE_BYTES = 16
 PROGRAM_KINDS = ("code", "graph", "llm")
 GRANT_REASONS = ("start", "crash", "timer", "signal", "approval", "upgrade")
-INBOX_KINDS = (run_state.SIGNAL, run_state.CANCEL, run_state.PAUSE, run_state.RESUME)
+INBOX_KINDS = (run_state.SIGNAL, run_state.UPDATE, run_state.CANCEL, run_state.PAUSE, run_state.RESUME)
 """What anybody may send; the other kinds are the journal's own."""
 
 
@@ -84,7 +85,7 @@ def send_to_run(request: journal_pb.SendToRunRequest) -> None:
     names.check_user_id("request_id", request.request_id)
     names.check_run_id("run_id", request.run_id)
     fields.one_of("kind", request.kind, INBOX_KINDS)
-    if request.kind == "signal":
+    if request.kind in (run_state.SIGNAL, run_state.UPDATE):
         names.check_user_id("name", request.name)
     elif request.name:
         raise InvalidField("name", f"a {request.kind} has no name")
@@ -266,12 +267,22 @@ def _read_by_journal(path: str, kind: str, payload: bytes) -> None:
             raise InvalidField(path, "run_succeeded has no data, which is the result")
         if content.data is not None:
             json_bytes.check(content.data, f"{path}.data", bytes_max=PAYLOAD_INLINE_BYTES_MAX)
+        _carry(f"{path}.carry", facts.get("carry", []))
     elif kind == kinds.RUN_FAILED and not isinstance(facts.get("code"), str):
         raise InvalidField(path, "run_failed names no code")
     elif kind in kinds.FROM_INBOX:
         number = facts.get("number")
         if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= SEQ_MAX:
             raise InvalidField(f"{path}.number", "is no number of an inbox entry")
+
+
+def _carry(path: str, places: object) -> None:
+    """The signals that a run takes along which goes on as a new one."""
+    if not isinstance(places, list) or len(cast("list[object]", places)) > INBOX_ENTRIES_MAX:
+        raise InvalidField(path, f"is no list of at most {INBOX_ENTRIES_MAX} places")
+    for index, place in enumerate(cast("list[object]", places)):
+        if not isinstance(place, int) or isinstance(place, bool) or not 1 <= place <= SEQ_MAX:
+            raise InvalidField(f"{path}[{index}]", "is no place of an event")
 
 
 def _park(path: str, facts: Mapping[str, object]) -> None:

@@ -19,7 +19,7 @@ class Blob(_message.Message):
     def __init__(self, sha256: _Optional[bytes] = ..., size: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "tenant_id", "workflow_id", "agent_name", "agent_version", "agent_digest", "state", "waiting_on", "due_time", "create_time", "update_time", "end_time", "input", "result", "error", "traceparent", "last_inbox_number", "epoch", "input_blob", "result_blob", "archived", "archive", "durability", "parent_run_id", "parent_step_id")
+    __slots__ = ("run_id", "tenant_id", "workflow_id", "agent_name", "agent_version", "agent_digest", "state", "waiting_on", "due_time", "create_time", "update_time", "end_time", "input", "result", "error", "traceparent", "last_inbox_number", "epoch", "input_blob", "result_blob", "archived", "archive", "durability", "parent_run_id", "parent_step_id", "continued_as", "continued_from")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Run.State]
@@ -61,6 +61,8 @@ class Run(_message.Message):
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     PARENT_RUN_ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTINUED_AS_FIELD_NUMBER: _ClassVar[int]
+    CONTINUED_FROM_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     tenant_id: str
     workflow_id: str
@@ -86,7 +88,9 @@ class Run(_message.Message):
     durability: str
     parent_run_id: str
     parent_step_id: str
-    def __init__(self, run_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., workflow_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., agent_version: _Optional[int] = ..., agent_digest: _Optional[str] = ..., state: _Optional[_Union[Run.State, str]] = ..., waiting_on: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., input: _Optional[bytes] = ..., result: _Optional[bytes] = ..., error: _Optional[_Union[_error_pb2.RunError, _Mapping]] = ..., traceparent: _Optional[str] = ..., last_inbox_number: _Optional[int] = ..., epoch: _Optional[int] = ..., input_blob: _Optional[_Union[Blob, _Mapping]] = ..., result_blob: _Optional[_Union[Blob, _Mapping]] = ..., archived: _Optional[bool] = ..., archive: _Optional[_Union[RunArchive, _Mapping]] = ..., durability: _Optional[str] = ..., parent_run_id: _Optional[str] = ..., parent_step_id: _Optional[str] = ...) -> None: ...
+    continued_as: str
+    continued_from: str
+    def __init__(self, run_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., workflow_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., agent_version: _Optional[int] = ..., agent_digest: _Optional[str] = ..., state: _Optional[_Union[Run.State, str]] = ..., waiting_on: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., input: _Optional[bytes] = ..., result: _Optional[bytes] = ..., error: _Optional[_Union[_error_pb2.RunError, _Mapping]] = ..., traceparent: _Optional[str] = ..., last_inbox_number: _Optional[int] = ..., epoch: _Optional[int] = ..., input_blob: _Optional[_Union[Blob, _Mapping]] = ..., result_blob: _Optional[_Union[Blob, _Mapping]] = ..., archived: _Optional[bool] = ..., archive: _Optional[_Union[RunArchive, _Mapping]] = ..., durability: _Optional[str] = ..., parent_run_id: _Optional[str] = ..., parent_step_id: _Optional[str] = ..., continued_as: _Optional[str] = ..., continued_from: _Optional[str] = ...) -> None: ...
 
 class RunArchive(_message.Message):
     __slots__ = ("file", "archive_time", "event_count", "head_hash")
