@@ -18,6 +18,7 @@ replay take the same path, so they cannot differ.
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import takewhile
 
 from lantern_kernel import kinds, reasons
 from lantern_kernel.commands import (
@@ -435,17 +436,22 @@ class Replay:
 
         A step comes again after a step_retrying was applied, with the next attempt and `not_before_us`. A timer that
         is started live comes once only: whoever appends its timer_started also waits for it. Once the program has
-        ended there is only FinishWork; what was not begun by then is left undone.
+        ended there is only FinishWork, behind the answers to updates that nothing else was asked for before; what was
+        not begun by then is left undone.
         """
         if self._in_history or self._terminal is not None:
             return []
         if self._end is not None:
             is_first, self._is_end_taken = not self._is_end_taken, True
-            return [FinishWork(command=self._end)] if is_first else []
+            return [*self._last_answers(), FinishWork(command=self._end)] if is_first else []
         if not self._due:
             return []
         due, self._due = self._due, []
         return [work for step_id in due if (work := self._work(step_id, now_us)) is not None]
+
+    def _last_answers(self) -> list[Work]:
+        answers = takewhile(lambda command: isinstance(command, CompleteUpdate), self._asked)
+        return [UpdateWork(command=command) for command in answers if isinstance(command, CompleteUpdate)]
 
     def _work(self, step_id: str, now_us: int) -> Work | None:
         command = self._open.get(step_id)

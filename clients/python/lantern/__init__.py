@@ -11,13 +11,18 @@ if TYPE_CHECKING:
     from lantern.client.client import Client as Client
     from lantern.client.run import Run as Run
     from lantern.client.run import RunFailed as RunFailed
+    from lantern.program.asks import RunInfo as RunInfo
     from lantern.program.calls import HttpResponse as HttpResponse
     from lantern.program.calls import StepInfo as StepInfo
     from lantern.program.calls import step_info as step_info
     from lantern.program.context import Context as Context
+    from lantern.program.failures import ChildFailed as ChildFailed
     from lantern.program.failures import NotReplayable as NotReplayable
     from lantern.program.failures import StepError as StepError
     from lantern.program.failures import StepFailure as StepFailure
+    from lantern.program.saga import Saga as Saga
+    from lantern.program.scopes import CancelScope as CancelScope
+    from lantern.program.waits import Approval as Approval
     from lantern.registry import tool as tool
     from lantern.registry import workflow as workflow
     from lantern_kernel.errors import InvalidField as InvalidField
@@ -25,6 +30,11 @@ if TYPE_CHECKING:
     from lantern_kernel.retry import RetryPolicy as RetryPolicy
 
 _HOMES = {
+    "Saga": "lantern.program.saga",
+    "RunInfo": "lantern.program.asks",
+    "Approval": "lantern.program.waits",
+    "ChildFailed": "lantern.program.failures",
+    "CancelScope": "lantern.program.scopes",
     "Agents": "lantern.client.agents",
     "Client": "lantern.client.client",
     "Context": "lantern.program.context",

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, TypeVar, overload
 
 from lantern.program import guard
-from lantern.program.failures import is_ours
+from lantern.program.failures import is_ours, part_of_stdlib
 from lantern.program.reading import findings_in
 from lantern_kernel import names
 
@@ -97,6 +97,7 @@ def workflow(function: WorkflowFunction | None = None, /, *, name: str = "", gua
             raise TypeError(f"a workflow takes ctx as its first argument; {marked.__qualname__} takes none")
         guard.install()
         checked = names.check_user_id("workflow name", name or marked.__name__)
+        marked.__lantern_agent__ = checked  # pyright: ignore[reportFunctionMemberAccess] - read by `waits.agent_name_of`
         _marks.append(_Mark(name=checked, function=marked, is_guarded=guarded))
         return marked
 
@@ -306,7 +307,7 @@ def _where(error: BaseException) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if "importlib" not in frame.filename and not is_ours(frame.filename)
+        if not part_of_stdlib(frame.filename) and not is_ours(frame.filename)
     ]
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 

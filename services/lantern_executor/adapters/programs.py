@@ -35,7 +35,9 @@ class HostedProgram:
     """One run of workflow code."""
 
     def __init__(self, definition: Definition, run: Run, runner: StepRunner) -> None:
-        self._host = WorkflowHost(definition, run.input, RunInfo(run_id=run.run_id, workflow_id=run.workflow_id))
+        self._host = WorkflowHost(
+            definition, run.input, RunInfo(run_id=run.run_id, workflow_id=run.workflow_id, agent_name=run.agent_name)
+        )
         self._runner = runner
         self.digest = definition.digest
 
@@ -64,6 +66,10 @@ class HostedProgram:
         """See Program."""
         call = self._host.step_call(step_id)
         return StepCall(run=partial(self._runner.run, call), room=partial(self._runner.room, call))
+
+    def answer_query(self, name: str, payload: bytes) -> bytes:
+        """See AnswersQueries."""
+        return self._host.answer_query(name, payload)
 
     def close(self) -> None:
         """See Program."""

@@ -17,12 +17,22 @@ from lantern_kernel.commands import (
     RunStep,
     StartChild,
     StartTimer,
+    Succeed,
     Withdraw,
 )
 from lantern_kernel.names import USER_ID
 from lantern_kernel.nondeterminism import NonDeterminism
 from lantern_kernel.outcomes import Notice
-from lantern_kernel.work import ApprovalWork, ChildWork, StepWork, StopWork, TimerWork, UpdateWork, child_request_id
+from lantern_kernel.work import (
+    ApprovalWork,
+    ChildWork,
+    FinishWork,
+    StepWork,
+    StopWork,
+    TimerWork,
+    UpdateWork,
+    child_request_id,
+)
 
 
 def step(step_id: str, **named: Any) -> RunStep:
@@ -267,3 +277,17 @@ def test_markers_of_patches_are_known_before_the_program_comes_to_them() -> None
     assert run.replay.has_marker("patch:new")
     assert not run.replay.has_marker("patch:old")
     assert (run.replay.recorded_left, run.replay.in_history) == (1, True)
+
+
+def test_answers_given_as_the_program_ends_are_recorded_unless_something_stands_before_them() -> None:
+    answers = [CompleteUpdate(step_id=f"update#{number}", source="new.py:7", result=b"1") for number in (1, 2)]
+    end = Succeed(result=b"2")
+    for before, recorded in (([], answers), ([step("a")], [])):
+        run = Written()
+        run.replay.finish_history()
+        for command in (*before, *answers, end):
+            run.replay.issue(command)
+        assert run.work() == [*(UpdateWork(command=each) for each in recorded), FinishWork(command=end)]
+        for answer in recorded:
+            run.write(kinds.UPDATE_COMPLETED, answer.step_id, data=b"1")
+        assert run.work() == []

@@ -15,7 +15,7 @@ from lantern_kernel.commands import Fail, Succeed
 from lantern_kernel.event import AppliedEvent
 from lantern_kernel.replay import Replay
 from lantern_kernel.retry import Failure, RetryLater, decide
-from lantern_kernel.work import FinishWork, MarkerWork, StepWork, TimerWork
+from lantern_kernel.work import FinishWork, MarkerWork, StepWork, StopWork, TimerWork
 
 RUN_ID = "0190b5f0-0000-7000-8000-000000000001"
 
@@ -114,7 +114,7 @@ class Drive:
         return event
 
     def begin_work(self) -> Succeed | Fail | None:
-        has_marker = False
+        goes_on = False
         for work in self.replay.take_work(now_us=len(self.journal) * 1000):
             match work:
                 case FinishWork():
@@ -131,7 +131,7 @@ class Drive:
                     self.append(
                         kinds.MARKER_RECORDED, work.command.step_id, data=value, name=work.command.name, source=source
                     )
-                    has_marker = True
+                    goes_on = True
                 case TimerWork():
                     if not work.is_started:
                         self.append(kinds.TIMER_STARTED, work.command.step_id, dueUs=work.due_us)
@@ -140,9 +140,12 @@ class Drive:
                     if work.not_before_us is None:
                         self.start(work)
                     self.ready[work.command.step_id, work.attempt] = work
+                case StopWork():
+                    self.stop(work)
+                    goes_on = True
                 case _:
                     raise AssertionError(f"no program here asks for {work}")
-        if has_marker:
+        if goes_on:
             self.pump()
             return self.begin_work()
         return None
@@ -160,6 +163,15 @@ class Drive:
             key=work.key,
         )
         self.running.add(command.step_id)
+
+    def stop(self, work: StopWork) -> None:
+        step_id = work.step.command.step_id
+        if not work.is_started:
+            self.start(work.step)
+        self.running.discard(step_id)
+        self.ready = {at: each for at, each in self.ready.items() if at[0] != step_id}
+        error: dict[str, Any] = {"code": "STEP_CANCELLED", "message": "not wanted any more"}
+        self.append(kinds.STEP_FAILED, step_id, work.step.attempt, final=True, **error)
 
     def complete_one(self) -> None:
         """Lets the one that luck prefers happen: a timer fires, a back-off ends, an attempt ends."""

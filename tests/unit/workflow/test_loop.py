@@ -4,16 +4,17 @@ Method: each asyncio function is called in a workflow; the message that the run 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from host_kit import done, host_of, ids
 
 import lantern
 from lantern.program.host import RunInfo, WorkflowHost
 from lantern.program.loop import WorkflowLoop
 from lantern.registry import define
-from lantern_kernel.commands import Fail, Succeed
+from lantern_kernel.commands import Command, Fail, StartTimer, Succeed, Withdraw
 
 
 def end_of(function: Callable[..., Any]) -> Succeed | Fail:
@@ -22,23 +23,6 @@ def end_of(function: Callable[..., Any]) -> Succeed | Fail:
     assert isinstance(end, Succeed | Fail)
     host.close()
     return end
-
-
-async def _sleep(ctx: lantern.Context) -> None:
-    await asyncio.sleep(1)
-
-
-async def _timeout(ctx: lantern.Context) -> None:
-    async with asyncio.timeout(5):
-        await ctx.step("a", print)
-
-
-async def _wait_for(ctx: lantern.Context) -> None:
-    await asyncio.wait_for(asyncio.get_running_loop().create_future(), 5)
-
-
-async def _clock(ctx: lantern.Context) -> None:
-    asyncio.get_running_loop().time()
 
 
 async def _thread(ctx: lantern.Context) -> None:
@@ -75,10 +59,6 @@ async def _as_completed_futures(ctx: lantern.Context) -> None:
 @pytest.mark.parametrize(
     ("function", "replacement"),
     [
-        (_sleep, "ctx.sleep"),
-        (_timeout, "ctx.sleep"),
-        (_wait_for, "ctx.sleep"),
-        (_clock, "ctx.sleep"),
         (_thread, "ctx.step"),
         (_socket, "ctx.http"),
         (_process, "ctx.step"),
@@ -95,6 +75,94 @@ def test_what_has_no_order_is_refused(function: Callable[..., Any], replacement:
     assert replacement in end.error.message
     assert end.error.details is not None
     assert end.error.details["source"].startswith("test_loop.py:")
+
+
+def started(commands: Sequence[Command]) -> list[tuple[str, int]]:
+    return [(each.step_id, each.duration_us) for each in commands if isinstance(each, StartTimer)]
+
+
+def test_time_moves_only_when_a_timer_fires() -> None:
+    async def program(ctx: lantern.Context) -> Any:
+        loop = asyncio.get_running_loop()
+        times = [loop.time()]
+        await ctx.step("a", print)
+        times.append(loop.time())
+        await asyncio.sleep(1.5)
+        times.append(loop.time())
+        await ctx.sleep(2)
+        times.append(loop.time())
+        return times
+
+    host = host_of(program)
+    host.advance()
+    host.resolve(done("a"))
+    (timer,) = host.advance()
+    assert isinstance(timer, StartTimer)
+    assert timer.source.startswith("test_loop.py:")
+    assert started([timer]) == [("timeout", 1_500_000)]
+    host.resolve(done("timeout", None))
+    host.advance()
+    host.resolve(done("sleep", None))
+    assert host.advance() == [Succeed(result=b"[0.0,0.0,1.5,3.5]")]
+
+
+def test_a_time_out_that_is_not_needed_is_withdrawn() -> None:
+    async def program(ctx: lantern.Context) -> Any:
+        async with asyncio.timeout(5):
+            await ctx.step("a", print)
+        return await asyncio.wait_for(ctx.step("b", print), 7)
+
+    host = host_of(program)
+    commands = host.advance()
+    assert (started(commands), ids(commands)) == ([("timeout", 5_000_000)], ["timeout", "a"])
+    host.resolve(done("a"))
+    commands = host.advance()
+    assert commands[0] == Withdraw(step_id="timeout")
+    assert started(commands) == [("timeout[1]", 7_000_000)]
+    host.resolve(done("b", b"1"))
+    assert host.advance() == [Withdraw(step_id="timeout[1]"), Succeed(result=b"1")]
+
+
+def test_a_time_out_withdraws_the_step() -> None:
+    async def program(ctx: lantern.Context) -> Any:
+        try:
+            async with asyncio.timeout(5):
+                await ctx.step("a", print)
+        except TimeoutError:
+            pass
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(ctx.step("b", print), ctx.step("c", print)), 1)
+        return asyncio.get_running_loop().time()
+
+    host = host_of(program)
+    host.advance()
+    host.resolve(done("timeout", None))
+    assert Withdraw(step_id="a") in host.advance()
+    host.resolve(done("timeout[1]", None))
+    host.resolve(done("a"))  # told in spite of all: ignored
+    assert host.advance() == [Withdraw(step_id="b"), Withdraw(step_id="c"), Succeed(result=b"6.0")]
+
+
+def test_callbacks_at_a_time_come_in_the_order_of_the_journal() -> None:
+    async def program(ctx: lantern.Context) -> Any:
+        loop, seen = asyncio.get_running_loop(), list[Any]()
+        loop.call_later(2, seen.append, "two")
+        loop.call_at(1, seen.append, "one")
+        loop.call_later(0, seen.append, "now")
+        never = loop.call_later(3, seen.append, "never")
+        await ctx.step("a", print)
+        never.cancel()
+        never.cancel()
+        await ctx.sleep(9)
+        return [*seen, loop.time()]
+
+    host = host_of(program)
+    assert started(host.advance()) == [("timeout", 2_000_000), ("timeout[1]", 1_000_000), ("timeout[2]", 3_000_000)]
+    host.resolve(done("a"))
+    assert host.advance()[0] == Withdraw(step_id="timeout[2]")
+    for step_id in ("timeout", "timeout[1]", "sleep"):
+        host.resolve(done(step_id, None))
+    assert host.advance() == [Succeed(result=b'["now","two","one",9.0]')]
 
 
 def test_every_part_of_an_event_loop_is_either_there_or_refused() -> None:

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from lantern.program import conversion
 from lantern_kernel import json_bytes, reasons
 from lantern_kernel.errors import InvalidField
 
@@ -66,7 +67,7 @@ class FunctionCall:
         token = _current.set(info)
         try:
             if inspect.iscoroutinefunction(self.fn):
-                value = await self.fn(*self.args)
+                value = await self.fn(*self._typed())
             else:
                 encoded, value = await asyncio.to_thread(self._in_thread)
                 if encoded is not None:
@@ -74,13 +75,18 @@ class FunctionCall:
                 value = await value
         finally:
             _current.reset(token)
-        return json_bytes.encode(value, "result")
+        return conversion.encode(value, "result")
+
+    def _typed(self) -> list[Any]:
+        """The arguments as the function's annotations want them."""
+        signature = conversion.signature_of(self.fn)
+        return [signature.read_argument(at, value) for at, value in enumerate(self.args)]
 
     def _in_thread(self) -> tuple[bytes | None, Any]:
         """Its result as bytes, made here since it may be large, or what it is to be awaited for."""
         try:
-            value = self.fn(*self.args)
-            return (None, value) if inspect.isawaitable(value) else (json_bytes.encode(value, "result"), None)
+            value = self.fn(*self._typed())
+            return (None, value) if inspect.isawaitable(value) else (conversion.encode(value, "result"), None)
         except (StopIteration, GeneratorExit) as error:  # raised into whoever awaits, they would never arrive
             raise RuntimeError(f"the function raised {error!r}") from error
 

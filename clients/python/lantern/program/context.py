@@ -1,58 +1,29 @@
 """`ctx`: what workflow code asks Lantern for."""
 
-import asyncio
 import math
-import sys
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from lantern.program.calls import FunctionCall, HttpCall, HttpResponse, StepCall
+from lantern.program import conversion
+from lantern.program.asks import Asks, caller_source
+from lantern.program.calls import FunctionCall, HttpCall, HttpResponse
 from lantern.program.failures import NotReplayable, StepError
-from lantern.program.surroundings import Surroundings
+from lantern.program.waits import SLEEP_S_MAX, Waits
 from lantern_kernel import json_bytes, names
-from lantern_kernel.commands import Claim, Effects, KeyScope, RecordMarker, RunStep, StartTimer
+from lantern_kernel.commands import Claim, Effects, KeyScope, RecordMarker, RunStep
 from lantern_kernel.errors import InvalidField
+from lantern_kernel.outcomes import Outcome
 from lantern_kernel.retry import RetryPolicy
 
-SLEEP_S_MAX = 100 * 366 * 24 * 3600
 _T = TypeVar("_T")
 _NOTHING: Any = object()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ONCE = RetryPolicy()
 
 
-class Asks(Protocol):
-    """What a context needs of the host behind it."""
-
-    @property
-    def surroundings(self) -> Surroundings:
-        """Where time and chance come from."""
-        ...
-
-    def name_once(self, name: str) -> str:
-        """The step id for a name: the name itself, and `name[1]`, `name[2]` ... when it is used again."""
-        ...
-
-    def source_of(self, filename: str, line: int) -> str:
-        """The position as "file:line", short."""
-        ...
-
-    def ask_step(self, command: RunStep, call: Callable[[], StepCall]) -> "asyncio.Future[bytes]":
-        """Issues the command; the future brings the recorded bytes or a StepError."""
-        ...
-
-    def ask_marker(self, command: RecordMarker, function: Callable[[], Any]) -> "asyncio.Future[bytes]":
-        """Issues the command; the future brings the recorded bytes."""
-        ...
-
-    def ask_timer(self, command: StartTimer) -> "asyncio.Future[bytes]":
-        """Issues the command; the future brings nothing of use once the timer has fired."""
-        ...
-
-
-class Context:
+class Context(Waits):
     """What a workflow function gets as its first argument.
 
     Everything that it awaits here is recorded; when the run is driven again after a crash, what is recorded comes back
@@ -62,12 +33,14 @@ class Context:
     Attributes:
         run_id: The run.
         workflow_id: The user's own name for the work; may be empty.
+        info: Both, and what else is known of the run.
+        log: A logger that says nothing on replay.
     """
 
-    def __init__(self, run_id: str, workflow_id: str, host: Asks) -> None:
-        self.run_id = run_id
-        self.workflow_id = workflow_id
-        self._host = host
+    def __init__(self, host: Asks) -> None:
+        super().__init__(host)
+        self.run_id = host.info.run_id
+        self.workflow_id = host.info.workflow_id
 
     def step(
         self,
@@ -81,13 +54,16 @@ class Context:
         sink: str = "",
         key_scope: KeyScope = "run",
         effects: Effects = "outside",
+        total_timeout_s: float | None = None,
+        check_input: bool = False,
     ) -> Coroutine[Any, Any, Any]:
         """Runs a function of the outside world once and records its result; to be awaited.
 
         Args:
             name: The step's name.
             function: Async or not; inside it `lantern.step_info().key` is the idempotency key to send along.
-            args: Its arguments; JSON values. It gets them, and the workflow its result, as JSON gives them back.
+            args: Its arguments. It gets them, and the workflow its result, as JSON gives them back, made into what the
+                function's annotations say (dataclasses, enums, times, UUIDs, decimals, tuples).
             retry: When to try again; by default never.
             timeout_s: For each attempt, seconds; by default without limit.
             claim: For deliveries that cannot be deduplicated: `retry`, `ask` or `skip` an unknown one (SPEC E4).
@@ -96,36 +72,30 @@ class Context:
                 same work repeats the effect under the same key.
             effects: `none` says that the function changes nothing outside: in the durability modes async and exit it
                 is not held up by a commit, and a crash may have it done again (docs, durability).
+            total_timeout_s: For all attempts and the waits between them; by default without limit.
+            check_input: Whether other arguments than the recorded ones are refused on replay (NONDETERMINISM).
 
         Raises:
             StepError: It failed for good, or an argument is nothing that JSON can say.
             InvalidField: The name or an option is not acceptable.
         """
-        caller = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the user's line
-        source = self._host.source_of(caller.f_code.co_filename, caller.f_lineno)
+        source = caller_source(self._host, 1)
         names.check_user_id("step name", name)
         if not callable(function):
             raise InvalidField("function", f"a {type(function).__name__} cannot be called")
-        options = _options(retry, timeout_s, claim, sink or (name if claim else ""), key_scope)
-        if effects not in {"outside", "none"}:
-            raise InvalidField("effects", f"{effects!r} is none of outside, none")
+        options = _options(retry, timeout_s, claim, sink or (name if claim else ""), key_scope, total_timeout_s)
+        options |= {"effects": _effects(effects), "check_input": check_input, "source": source}
 
         async def run() -> Any:
             step_id = self._host.name_once(name)
             raw = _encode_for_step(list(args), "args", step_id)
-            command = RunStep(
-                step_id=step_id,
-                name=name,
-                type="function",
-                input=raw,
-                source=source,
-                effects=effects,
-                **options,
-            )
-            recorded = await self._host.ask_step(
+            command = RunStep(step_id=step_id, name=name, type="function", input=raw, **options)
+            outcome = await self._host.ask_step(
                 command, lambda: FunctionCall(fn=function, args=tuple(json_bytes.decode(raw, "args")))
             )
-            return json_bytes.decode_recorded(recorded)
+            value = _recorded(outcome)
+            reader = conversion.signature_of(function).result
+            return value if reader is None else reader(value, "result")
 
         return run()
 
@@ -143,6 +113,8 @@ class Context:
         claim: Claim = "",
         sink: str = "",
         key_scope: KeyScope = "run",
+        total_timeout_s: float | None = None,
+        check_input: bool = False,
     ) -> Coroutine[Any, Any, HttpResponse]:
         """Sends an HTTP request as a step and records the answer; to be awaited.
 
@@ -161,17 +133,19 @@ class Context:
             claim: As in `step`.
             sink: As in `step`.
             key_scope: As in `step`.
+            total_timeout_s: As in `step`.
+            check_input: As in `step`.
 
         Raises:
             StepError: It failed for good (`details["status"]` where there was an answer), or the body is no JSON.
             InvalidField: The name, the URL or an option is not acceptable.
         """
-        caller = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the user's line
-        source = self._host.source_of(caller.f_code.co_filename, caller.f_lineno)
+        source = caller_source(self._host, 1)
         names.check_user_id("step name", name)
         if not url.startswith(("http://", "https://")):
             raise InvalidField("url", f"{url!r} does not start with http:// or https://")
-        options = _options(retry, timeout_s, claim, sink or (name if claim else ""), key_scope)
+        options = _options(retry, timeout_s, claim, sink or (name if claim else ""), key_scope, total_timeout_s)
+        options |= {"keyed": keyed, "check_input": check_input, "source": source}
         all_headers = dict(headers or {})
 
         async def run() -> HttpResponse:
@@ -180,19 +154,12 @@ class Context:
             request = {"method": method.upper(), "url": url, "headers": all_headers}
             # The body is spliced in as it is sent, so that the recorded hash is over exactly those bytes.
             raw = _encode_for_step(request, "request", step_id)[:-1] + b',"body":' + (body or b"null") + b"}"
-            command = RunStep(
-                step_id=step_id,
-                name=name,
-                type="http",
-                input=raw,
-                source=source,
-                keyed=keyed,
-                **options,
-            )
+            command = RunStep(step_id=step_id, name=name, type="http", input=raw, **options)
             call = HttpCall(
                 method=method.upper(), url=url, body=body, headers=all_headers, timeout_s=timeout_s, keyed=keyed
             )
-            return HttpResponse.from_output(await self._host.ask_step(command, lambda: call))
+            outcome = await self._host.ask_step(command, lambda: call)
+            return HttpResponse.from_output(outcome.data or b"null")
 
         return run()
 
@@ -205,13 +172,12 @@ class Context:
             name: The marker's name.
             function: Not async; its value must be JSON. If it raises, the run fails.
         """
-        caller = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the user's line
-        source = self._host.source_of(caller.f_code.co_filename, caller.f_lineno)
+        source = caller_source(self._host, 1)
         names.check_user_id("side effect name", name)
 
         async def run() -> Any:
             command = RecordMarker(step_id=self._host.name_once(name), name=name, source=source)
-            return json_bytes.decode_recorded(await self._host.ask_marker(command, function))
+            return _recorded(await self._host.ask_marker(command, function))
 
         return run()
 
@@ -228,26 +194,11 @@ class Context:
         return self._marker("uuid", self._host.surroundings.uuid, uuid.UUID)
 
     def _marker(self, name: str, function: Callable[[], Any], read: Callable[[Any], _T]) -> Coroutine[Any, Any, _T]:
-        caller = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the user's line
-        source = self._host.source_of(caller.f_code.co_filename, caller.f_lineno)
+        source = caller_source(self._host, 2)
 
         async def run() -> _T:
             command = RecordMarker(step_id=self._host.name_once(name), name=name, source=source)
-            return read(json_bytes.decode_recorded(await self._host.ask_marker(command, function)))
-
-        return run()
-
-    def sleep(self, seconds: float, /) -> Coroutine[Any, Any, None]:
-        """Waits, across crashes and deploys, too; to be awaited. Waits of any length cost nothing while they last."""
-        caller = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the user's line
-        source = self._host.source_of(caller.f_code.co_filename, caller.f_lineno)
-        if not (math.isfinite(seconds) and 0 <= seconds <= SLEEP_S_MAX):
-            raise InvalidField("seconds", f"{seconds} is not between 0 and {SLEEP_S_MAX}")
-        duration_us = round(seconds * 1_000_000)
-
-        async def run() -> None:
-            step_id = self._host.name_once("sleep")
-            await self._host.ask_timer(StartTimer(step_id=step_id, duration_us=duration_us, source=source))
+            return read(_recorded(await self._host.ask_marker(command, function)))
 
         return run()
 
@@ -255,19 +206,36 @@ class Context:
         raise NotReplayable("ctx belongs to the workflow function: pass values to steps, not ctx")
 
 
+def _recorded(outcome: Outcome) -> Any:
+    assert outcome.data is not None, "the core sees to it"
+    return json_bytes.decode_recorded(outcome.data)
+
+
 def _encode_for_step(value: Any, field: str, step_id: str) -> bytes:
     try:
-        return json_bytes.encode(value, field)
+        return conversion.encode(value, field)
     except InvalidField as error:
         raise StepError(error.reason, error.message, step_id, error.details) from None
 
 
+def _effects(value: str) -> str:
+    if value not in {"outside", "none"}:
+        raise InvalidField("effects", f"{value!r} is none of outside, none")
+    return value
+
+
 def _options(
-    retry: RetryPolicy | None, timeout_s: float | None, claim: str, sink: str, key_scope: str
+    retry: RetryPolicy | None,
+    timeout_s: float | None,
+    claim: str,
+    sink: str,
+    key_scope: str,
+    total_timeout_s: float | None,
 ) -> dict[str, Any]:
     """The options that steps of all types share, checked, as fields of RunStep."""
-    if timeout_s is not None and not (math.isfinite(timeout_s) and 0.001 <= timeout_s <= SLEEP_S_MAX):
-        raise InvalidField("timeout_s", f"{timeout_s} is not between 0.001 and {SLEEP_S_MAX}")
+    for field, seconds in (("timeout_s", timeout_s), ("total_timeout_s", total_timeout_s)):
+        if seconds is not None and not (math.isfinite(seconds) and 0.001 <= seconds <= SLEEP_S_MAX):
+            raise InvalidField(field, f"{seconds} is not between 0.001 and {SLEEP_S_MAX}")
     if claim not in {"", "retry", "ask", "skip"}:
         raise InvalidField("claim", f"{claim!r} is none of retry, ask, skip")
     if sink:
@@ -277,6 +245,7 @@ def _options(
     return {
         "retry": retry or _ONCE,
         "timeout_ms": None if timeout_s is None else math.ceil(timeout_s * 1000),
+        "total_timeout_ms": None if total_timeout_s is None else math.ceil(total_timeout_s * 1000),
         "claim": claim,
         "sink": sink,
         "key_scope": key_scope,

@@ -35,6 +35,34 @@ class StepError(Exception):
         self.details: Mapping[str, str] = dict(details or {})
 
 
+class ChildFailed(StepError):
+    """A child ended without a result.
+
+    Attributes:
+        run_id: The child.
+        state: How it ended: FAILED or CANCELLED; empty where it could not be begun.
+    """
+
+    def __init__(
+        self, code: str, message: str, step_id: str, details: Mapping[str, str] | None, *, run_id: str, state: str
+    ) -> None:
+        super().__init__(code, message, step_id, details)
+        self.run_id = run_id
+        self.state = state
+
+
+class ContinueAsNewRequest(BaseException):
+    """Raised by `ctx.continue_as_new`; to be let through. It is no failure, so it is no Exception.
+
+    Attributes:
+        input: The new run's input, JSON bytes.
+    """
+
+    def __init__(self, input_bytes: bytes) -> None:
+        super().__init__("the run goes on as a new one")
+        self.input = input_bytes
+
+
 class StepFailure(Exception):
     """Raised inside a step function to say how it failed.
 

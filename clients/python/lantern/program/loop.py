@@ -1,7 +1,8 @@
-"""The event loop of workflow code: one first-in-first-out queue, no clock, no sockets, no threads.
+"""The event loop of workflow code: one first-in-first-out queue, no sockets, no threads, a time of its own.
 
 It is driven from outside, a stretch at a time, on the thread and often inside the running loop of an executor. Whatever
-would make the order of things depend on anything but the journal is refused at once, naming the replacement.
+would make the order of things depend on anything but the journal is refused at once, naming the replacement. Its time
+starts at 0 and moves only when a durable timer fires; time-outs and `asyncio.sleep` are such timers.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from lantern.program.failures import NotReplayable
 
@@ -20,16 +21,12 @@ CALLBACKS_PER_STRETCH_MAX = 1_000_000
 _CLOSES_MAX = 100
 _T = TypeVar("_T")
 
-_CLOCK = "the clock of the machine cannot be replayed: use `await ctx.sleep(seconds)` for a wait"
 _THREAD = "threads cannot be replayed: do such work in a step, `await ctx.step(id, function)`"
 _IO = (
     "the outside world cannot be replayed: reach it in a step, `await ctx.step(id, function)` or `await ctx.http(...)`"
 )
 
 _REFUSED = {
-    "time": _CLOCK,
-    "call_later": _CLOCK,
-    "call_at": _CLOCK,
     "call_soon_threadsafe": _THREAD,
     "run_in_executor": _THREAD,
     "set_default_executor": _THREAD,
@@ -130,20 +127,53 @@ class _Ready(asyncio.Handle):
         self._context.run(self._callback, *self._args)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 
+class _Timer(asyncio.TimerHandle):
+    """A callback that waits for a durable timer."""
+
+    __slots__ = ("due_us", "timer_id")
+
+    timer_id: str
+    due_us: int
+
+    def run(self) -> None:
+        self._context.run(self._callback, *self._args)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+class Timers(Protocol):
+    """The durable timers behind a loop."""
+
+    def start_timer(self, duration_us: int) -> str:
+        """Starts one; its id."""
+        ...
+
+    def withdraw(self, step_id: str) -> None:
+        """Forgets one."""
+        ...
+
+
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """See the module.
 
     Attributes:
         is_guarded: Whether `guard` watches over what runs on it.
+        now_us: Its time, microseconds from the begin of the run.
     """
 
-    def __init__(self, *, is_guarded: bool = True) -> None:
+    def __init__(self, timers: Timers, *, is_guarded: bool = True) -> None:
         self.is_guarded = is_guarded
-        self._ready: deque[_Ready] = deque()
+        self.now_us = 0
+        self._timers = timers
+        self._scheduled: dict[str, _Timer] = {}
+        self._ready: deque[_Ready | _Timer] = deque()
         self._tasks: list[OrderedTask[Any]] = []
         self._tasks_made = 0
         self._prune_at = 64
         self._is_closed = False
+
+    @property
+    def tasks(self) -> list[OrderedTask[Any]]:
+        """All that have not ended, and some that have."""
+        return self._tasks
 
     # What asyncio's futures, tasks and functions need.
 
@@ -154,6 +184,50 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         handle = _Ready(callback, args, self, context)
         self._ready.append(handle)
         return handle
+
+    def time(self) -> float:
+        """Seconds from the begin of the run, as far as timers have told."""
+        return self.now_us / 1_000_000
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Calls back after so many seconds; a durable timer."""
+        return self._call_in(round(delay * 1_000_000), callback, args, context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Calls back at a time of this loop; a durable timer."""
+        return self._call_in(round(when * 1_000_000) - self.now_us, callback, args, context)
+
+    def _call_in(
+        self, delay_us: int, callback: Callable[..., object], args: Any, context: contextvars.Context | None
+    ) -> asyncio.TimerHandle:
+        due_us = self.now_us + delay_us
+        handle = _Timer(due_us / 1_000_000, callback, args, self, context)
+        handle.due_us, handle.timer_id = due_us, ""
+        if delay_us <= 0:
+            self._ready.append(handle)
+        else:
+            handle.timer_id = self._timers.start_timer(delay_us)
+            self._scheduled[handle.timer_id] = handle
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Asyncio tells here that a timer is not wanted any more."""
+        if isinstance(handle, _Timer) and self._scheduled.pop(handle.timer_id, None) is not None:
+            self._timers.withdraw(handle.timer_id)
+
+    def fire(self, timer_id: str) -> None:
+        """A timer of this loop has fired: time moves on, its callback is ready."""
+        handle = self._scheduled.pop(timer_id)
+        self.move_on(handle.due_us)
+        self._ready.append(handle)
+
+    def move_on(self, now_us: int) -> None:
+        """A timer has fired that was due at this time of the loop."""
+        self.now_us = max(self.now_us, now_us)
 
     def create_future(self) -> asyncio.Future[Any]:
         """A new future."""
