@@ -27,6 +27,9 @@ from lantern_kernel import reasons
 from lantern_kernel.blobs import BlobRef, Content
 from lantern_kernel.errors import LanternError
 
+# Made once: `json.dumps` with arguments would make it anew at each call, at a third of its cost.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
 _DATA = b'"data":'
 _DATA_ESCAPED = b'"\\u0064ata":'
 _ONLY_DATA = b"{" + _DATA
@@ -41,8 +44,9 @@ def pack(facts: Mapping[str, Any], data: Content | None = None) -> bytes:
 
     Texts among the facts can come from anywhere (messages of exceptions), so a lone surrogate in one becomes `?`.
     """
-    assert not {"data", "blob"} & facts.keys(), "`data` and `blob` are the user's member"
-    text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    assert "data" not in facts, "`data` is the user's member"
+    assert "blob" not in facts, "`blob` is the user's member"
+    text = _ENCODER.encode(facts)
     head = text.encode(errors="replace").replace(_DATA, _DATA_ESCAPED)
     if data is None:
         return head
