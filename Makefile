@@ -70,7 +70,7 @@ simulate: $(STAMP) ## Repeat one seed of the simulation with its whole trace (SE
 
 .PHONY: bench
 bench: $(STAMP) postgres ## Benchmarks in a few minutes, one JSON object a line
-	@for file in $(filter-out %/bench_journal.py,$(wildcard tests/bench/bench_*.py)); do $(BIN)/python $$file; done
+	@for file in $(filter-out %/bench_journal.py %/bench_peers.py,$(wildcard tests/bench/bench_*.py)); do $(BIN)/python $$file; done
 	@$(BIN)/python tests/bench/bench_journal.py --quick
 
 .PHONY: bench-journal
@@ -86,6 +86,14 @@ bench-journal: $(STAMP) postgres ## The journal with up to 10 million events (op
 		$(if $(ABLATION),--ablation) $(if $(QUICK),--quick) $(if $(SIZES),--sizes $(SIZES)) \
 		$(if $(RUNS),--runs $(RUNS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS)) \
 		$(if $(DATABASE),--database $(DATABASE))
+
+.PHONY: bench-peers
+PEERS ?=
+ONLY ?=
+CACHE ?=
+bench-peers: $(STAMP) postgres ## Lantern beside other engines (PEERS=directory of their scripts; docs/guides/benchmarks.md)
+	@$(BIN)/python tests/bench/bench_peers.py --peers "$(PEERS)" $(if $(ONLY),--only "$(ONLY)") \
+		$(if $(CACHE),--cache "$(CACHE)") $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(RUNS),--runs $(RUNS))
 
 .PHONY: up
 up: $(STAMP) ## Start all services in the background (state in .lantern; MODULE=... loads workflows, DB=postgres)
