@@ -7,6 +7,7 @@ from lantern_kernel.bounds import PAYLOAD_INLINE_BYTES_MAX, SEQ_MAX
 from lantern_kernel.chain import DIGEST_BYTES
 from lantern_kernel.errors import InvalidField
 from lantern_kernel.names import check_run_id, check_user_id
+from lantern_kernel.payloads import DURABILITIES
 
 TRACEPARENT_CHARACTERS_MAX = 200
 WORKER_ID_CHARACTERS_MAX = 200
@@ -32,6 +33,8 @@ def check_start(message: executor_pb.StartRunRequest) -> None:
         check_user_id("signal.name", message.signal.name)
         if message.signal.payload:
             json_bytes.check(message.signal.payload, "signal.payload", bytes_max=PAYLOAD_INLINE_BYTES_MAX)
+    if message.durability and message.durability not in DURABILITIES:
+        raise InvalidField("durability", f"{message.durability[:64]!r} is none of {', '.join(DURABILITIES)}")
 
 
 def _check_blob(message: executor_pb.StartRunRequest) -> None:

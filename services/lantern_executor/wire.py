@@ -144,6 +144,7 @@ def to_start(message: executor_pb.StartRunRequest) -> StartRequest:
         signal=StartSignal(name=message.signal.name, payload=message.signal.payload)
         if message.HasField("signal")
         else None,
+        durability=message.durability,
     )
 
 
@@ -170,6 +171,7 @@ def from_start(request: StartRequest, lease_target: journal_pb.LeaseTarget | Non
             epoch=request.parent.epoch,
             abandon=request.parent.abandon,
         ),
+        durability=request.durability,
     )
 
 

@@ -53,6 +53,7 @@ class Queries:
             run = await self._journal.get_run(run_id)
             if run.input_blob is not None:
                 run = replace(run, input=await self._journal.get_blob(run.tenant_id, run.input_blob))
+            await self._programs.prepare(run)
             resets: tuple[tuple[int, int], ...] = ()
             while True:
                 program = self._programs.start(run)

@@ -74,3 +74,15 @@ async def bulky(ctx: lantern.Context, order: dict[str, Any]) -> dict[str, Any]:
     first = await ctx.step("first", _bulk, "f", order["size"])
     second = await ctx.step("second", _bulk, first[:1] + "s", order["size"] // 2)
     return {"given": len(order.get("pad", "")), "first": first, "second": len(second)}
+
+
+@lantern.workflow(name="mostly_free")
+async def mostly_free(ctx: lantern.Context, ms: int) -> list[Any]:
+    """Steps without effects, one with, steps without again, one with."""
+    done: list[Any] = []
+    for part in ("x", "y"):
+        for number in range(3):
+            result = await ctx.step(f"{part}{number}", _work, number, ms, effects="none")
+            done.append(result)
+        done.append(await ctx.step(f"{part}end", _work, part, ms))
+    return done

@@ -54,6 +54,7 @@ def test_start_sends_the_bytes_as_they_are(lantern: Command):
         "input_json": text.encode(),
         "workflow_id": "order-1",
         "policy": "allow-after-close",
+        "durability": "",
         "signal": "",
         "signal_payload_json": b"null",
         "request_id": "r1",

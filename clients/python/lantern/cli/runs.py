@@ -26,6 +26,7 @@ from lantern.client.run import STATES, Run, Taken
 from lantern_kernel import json_bytes
 from lantern_kernel.bounds import PAGE_ROWS_MAX
 from lantern_kernel.errors import InvalidField, LanternError
+from lantern_kernel.payloads import DURABILITIES
 
 LIMIT_MAX = 100_000
 
@@ -90,6 +91,7 @@ def start(
     policy: Annotated[
         str, typer.Option("--policy", help=f"Where that name is taken: {', '.join(WORKFLOW_ID_POLICIES)}.")
     ] = "allow-after-close",
+    durability: Annotated[str, typer.Option(help=f"When what it does is committed: {', '.join(DURABILITIES)}.")] = "",
     with_signal: Annotated[
         str,
         typer.Option(
@@ -118,6 +120,7 @@ def start(
             input_json=body,
             workflow_id=workflow_id,
             policy=policy,
+            durability=durability,
             signal=name,
             signal_payload_json=payload,
             request_id=request_id or None,

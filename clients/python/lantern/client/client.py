@@ -75,6 +75,7 @@ class Client(Connection):
         input_json: bytes | None = None,
         workflow_id: str = "",
         policy: str = "allow-after-close",
+        durability: str = "",
         signal: str = "",
         signal_payload: Any = None,
         signal_payload_json: bytes | None = None,
@@ -89,6 +90,7 @@ class Client(Connection):
             workflow_id: Your own name for this work, unique among the open runs of the tenant.
             policy: Where that name is taken: reject, use-existing, allow-after-close, or terminate-existing (the open
                 run ends at once, as CANCELLED).
+            durability: When what it does is committed: sync (where empty), async or exit (docs, durability).
             signal: The name of a signal that goes with the start, to the run that is made or, with use-existing, found;
                 both or neither happen. None where empty.
             signal_payload: What that signal says, what JSON can say.
@@ -103,6 +105,7 @@ class Client(Connection):
             **(await self._content("input", body)),
             "workflow_id": workflow_id,
             "workflow_id_policy": _policy(policy),
+            "durability": durability,
         }
         if signal:
             said = json_of("signal_payload", signal_payload, signal_payload_json)

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class StartRunRequest(_message.Message):
-    __slots__ = ("request_id", "tenant_id", "agent_name", "input", "workflow_id", "workflow_id_policy", "traceparent", "input_blob", "signal")
+    __slots__ = ("request_id", "tenant_id", "agent_name", "input", "workflow_id", "workflow_id_policy", "traceparent", "input_blob", "signal", "durability")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class StartRunRequest(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     INPUT_BLOB_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant_id: str
     agent_name: str
@@ -27,7 +28,8 @@ class StartRunRequest(_message.Message):
     traceparent: str
     input_blob: _run_pb2.Blob
     signal: _journal_service_pb2.StartSignal
-    def __init__(self, request_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., input: _Optional[bytes] = ..., workflow_id: _Optional[str] = ..., workflow_id_policy: _Optional[_Union[_journal_service_pb2.CreateRunRequest.WorkflowIdPolicy, str]] = ..., traceparent: _Optional[str] = ..., input_blob: _Optional[_Union[_run_pb2.Blob, _Mapping]] = ..., signal: _Optional[_Union[_journal_service_pb2.StartSignal, _Mapping]] = ...) -> None: ...
+    durability: str
+    def __init__(self, request_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., input: _Optional[bytes] = ..., workflow_id: _Optional[str] = ..., workflow_id_policy: _Optional[_Union[_journal_service_pb2.CreateRunRequest.WorkflowIdPolicy, str]] = ..., traceparent: _Optional[str] = ..., input_blob: _Optional[_Union[_run_pb2.Blob, _Mapping]] = ..., signal: _Optional[_Union[_journal_service_pb2.StartSignal, _Mapping]] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class StartRunResponse(_message.Message):
     __slots__ = ("run", "created")
