@@ -9,6 +9,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from lantern import registry
+from lantern.program import conversion
 from lantern.registry import WorkflowFunction
 from lantern.testing.drive import Crash, Drive, Surroundings
 from lantern.testing.faults import Injector
@@ -19,7 +20,7 @@ from lantern.testing.programs import Agent, Markers, WatchedProgram
 from lantern.testing.replaying import check_history, check_replay, replayed
 from lantern.testing.stored import StoredRun
 from lantern.testing.waking import CANCEL
-from lantern_kernel import json_bytes, reasons
+from lantern_kernel import reasons
 from lantern_kernel.blobs import BlobRef
 from lantern_kernel.bounds import PAYLOAD_INLINE_BYTES_MAX
 from lantern_kernel.errors import InvalidField, LanternError
@@ -230,7 +231,7 @@ class Environment:
             self.offer(workflow)
             workflow = self._agent_of(workflow).name
         agent = self._agent(workflow)
-        content = self.content(json_bytes.encode(input, "input"))
+        content = self.content(conversion.encode(input, "input"))
         run = self._journal.create(
             agent.name,
             agent.digest,

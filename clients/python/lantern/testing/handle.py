@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lantern.client.run import Run, RunFailed, UpdateFailed
+from lantern.program import conversion
 from lantern.testing.histories import HistoryFile, history_of, named_blobs
 from lantern.testing.stored import Approval, StoredRun
 from lantern.testing.waking import CANCEL, PAUSE, RESUME, SIGNAL, UPDATE
-from lantern_kernel import json_bytes, kinds, reasons
+from lantern_kernel import kinds, reasons
 from lantern_kernel.blobs import BlobRef
 from lantern_kernel.course.taking_in import update_id
 from lantern_kernel.event import Event
@@ -84,13 +85,13 @@ class RunHandle:
 
     def signal(self, name: str, payload: Any = None) -> None:
         """Sends it a signal."""
-        content = self._environment.content(json_bytes.encode(payload, "payload"))
+        content = self._environment.content(conversion.encode(payload, "payload"))
         self._send(SIGNAL, name, content)
 
     def update(self, name: str, payload: Any = None) -> Any:
         """Sends it an update, and skips time until it is answered; UpdateFailed, as a client, where it is not."""
         environment, run = self._environment, self._run
-        content = environment.content(json_bytes.encode(payload, "payload"))
+        content = environment.content(conversion.encode(payload, "payload"))
         number = environment.journal.send(self.run_id, UPDATE, name, content, request_id=environment.request_id())
         environment.settle()
         while (answer := self._answer(update_id(number))) is None and run.is_open and environment.skip_to_next():
@@ -105,7 +106,7 @@ class RunHandle:
     def query(self, name: str, payload: Any = None) -> Any:
         """Asks its code something, as it stands once all is done that can be done now; nothing changes."""
         self._environment.settle()
-        data = json_bytes.encode(payload, "payload")
+        data = conversion.encode(payload, "payload")
         return json.loads(self._environment.ask(self._run, name, data))
 
     def _answer(self, step_id: str) -> Unpacked | None:
@@ -191,7 +192,7 @@ class RunHandle:
         if len(asked) != 1:
             pending = ", ".join(each.facts.approval_id for each in self.approvals) or "none"
             raise Stuck(f"run {self.run_id} asks for {len(asked)} approvals {name or 'in all'}; pending: {pending}")
-        said = None if comment is None else json_bytes.encode(comment, "comment")
+        said = None if comment is None else conversion.encode(comment, "comment")
         environment.journal.decide(self.run_id, asked[0].facts.approval_id, decision, by, said)
 
     def _asked(self, name: str) -> list[Approval]:

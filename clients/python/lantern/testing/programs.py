@@ -95,7 +95,7 @@ class Agent:
         """A workflow as an agent; what it records of time and chance comes from the surroundings, or this machine."""
 
         def host(run_id: str, workflow_id: str, content: bytes) -> Host:
-            info = RunInfo(run_id=run_id, workflow_id=workflow_id)
+            info = RunInfo(run_id=run_id, workflow_id=workflow_id, agent_name=definition.name)
             return WorkflowHost(definition, content, info, surroundings)
 
         return cls(name=definition.name, digest=definition.digest, host=host)
