@@ -210,7 +210,7 @@ def change_of(run_id: str, first_seq: int, events: Sequence[NewEvent], consumed:
 
 
 def continued_by(facts: Mapping[str, Any]) -> tuple[bool, tuple[int, ...]]:
-    """Whether a run_succeeded of these facts says that the run goes on as a new one, and where the signals for it are."""
+    """Whether a run_succeeded of these facts says that the run goes on as a new one; the places of its signals."""
     carry = facts.get("carry", [])
     places = [each for each in cast("list[object]", carry) if isinstance(each, int)] if isinstance(carry, list) else []
     return facts.get("continueAsNew") is True, tuple(places)
