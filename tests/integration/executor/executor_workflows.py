@@ -86,3 +86,35 @@ async def mostly_free(ctx: lantern.Context, ms: int) -> list[Any]:
             done.append(result)
         done.append(await ctx.step(f"{part}end", _work, part, ms))
     return done
+
+
+@lantern.workflow(name="family")
+async def family(ctx: lantern.Context, order: dict[str, int]) -> list[Any]:
+    """Children that work for a while, all at once."""
+    parts = [ctx.child(f"part{number}", "chain", order) for number in range(3)]
+    return [each["done"] for each in await asyncio.gather(*parts)]
+
+
+@lantern.workflow(name="conversation")
+async def conversation(ctx: lantern.Context) -> dict[str, Any]:
+    """Books, and waits to be told to go on; it can be asked, changed, and called off."""
+    state: dict[str, Any] = {"at": "start", "to": ""}
+
+    def readdress(to: str) -> str:
+        before, state["to"] = state["to"], to
+        return str(before)
+
+    def check(to: str) -> None:
+        if not to:
+            raise ValueError("no address")
+
+    ctx.on_query("state", lambda: dict(state))
+    ctx.on_update("readdress", readdress, validator=check)
+    async with ctx.saga() as saga:
+        await ctx.step("book", _work, "booked", 1)
+        saga.add(ctx.step, "unbook", _work, "unbooked", 1)
+        state["at"] = "booked"
+        child = asyncio.ensure_future(ctx.child("aside", "chain", {"steps": 1, "ms": 600_000}))
+        state["go"] = await ctx.wait_signal("go")
+        child.cancel()
+    return state
