@@ -4,7 +4,8 @@ Method: rows and events of runs that were started either way, compared; what is 
 time, must be answered by the common path, which the test counts.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -18,7 +19,7 @@ from lantern_journal.adapters.schema import run_locks, runs, worker_sessions
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import LeaseTarget, NewRun, StartedRun, StartSignal, WorkflowIdPolicy
 from lantern_journal.ports import Store
-from lantern_kernel import payloads
+from lantern_kernel import payloads, reasons
 from lantern_kernel.errors import LanternError
 from lantern_kernel.event import find_chain_fault
 
@@ -190,3 +191,57 @@ async def test_what_was_known_is_worth_nothing_after_a_lost_connection(store: St
     assert common.groups == 2
     await start_new(store, asked(target, "after that"))
     assert common.groups == 2, "it was learned anew"
+
+
+@pytest.fixture
+async def other(postgres_url: str) -> AsyncIterator[PostgresStore]:
+    """The store of a second journal process."""
+    opened = await PostgresStore.open(postgres_url)
+    yield opened
+    await opened.close()
+
+
+async def known_workers(store: Store, other: Store) -> list[tuple[Store, LeaseTarget]]:
+    """A worker at each of two journals, whose runs' pins are known."""
+    workers = [(each, await attach(each, f"w{number}")) for number, each in enumerate((store, other))]
+    for number, (each, target) in enumerate(workers):
+        await start_new(each, asked(target, f"first-{number}"))
+    return workers
+
+
+@pytest.mark.parametrize("same", ["request id", "workflow id"])
+async def test_of_two_journals_one_starts_it(store: Store, other: PostgresStore, same: str) -> None:
+    workers = await known_workers(store, other)
+    for number in range(20):
+        named = [f"r{number}"] * 2 if same == "request id" else [f"r{number}-0", f"r{number}-1"]
+        workflow_id = "" if same == "request id" else f"order-{number}"
+        news = [asked(workers[i][1], named[i], workflow_id=workflow_id) for i in range(2)]
+        groups = await asyncio.gather(
+            *(each.start_runs([n], LIMITS) for (each, _), n in zip(workers, news, strict=True))
+        )
+        outcomes = [outcome for group in groups for outcome in group]
+        made = [each for each in outcomes if isinstance(each, StartedRun) and each.created]
+        assert len(made) == 1, outcomes
+        if same == "request id":
+            assert {each.run.run_id for each in outcomes if isinstance(each, StartedRun)} == {made[0].run.run_id}
+        else:
+            (refused,) = [each for each in outcomes if isinstance(each, LanternError)]
+            assert refused.reason == reasons.WORKFLOW_ID_IN_USE
+
+
+async def test_no_lease_is_left_with_a_session_that_closes_meanwhile(
+    store: Store, other: PostgresStore, postgres_url: str
+) -> None:
+    """The close either comes before the start, which queues the run then, or finds the lease and ends it."""
+    for number in range(20):
+        target = await attach(store, "w1")
+        await start_new(store, asked(target, f"before-{number}"))
+        started, _ = await asyncio.gather(
+            start_new(store, asked(target, f"r{number}")), other.close_session("w1", target.session_number)
+        )
+        with postgres_sync_engine(postgres_url).connect() as connection:
+            lock = connection.execute(
+                sa.select(run_locks).where(run_locks.c.run_id == started.run.run_id)
+            ).one_or_none()
+        assert (lock is None) == (started.epoch == 0)
+        assert lock is None or lock.expires_us <= (await other.ping())
