@@ -22,7 +22,7 @@ from lantern_kernel.event import NewEvent, find_chain_fault
 from lantern_kernel.payloads import WAITING_ON, ApprovalFacts, ParkFacts
 
 START_US = 1_700_000_000_000_000
-KINDS = ("signal", "cancel", "pause", "resume", "decision", "delegation", "child")
+KINDS = ("signal", "cancel", "pause", "resume", "decision", "delegation", "child", "update")
 
 
 class Clock:

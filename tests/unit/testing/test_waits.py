@@ -241,6 +241,29 @@ def test_a_run_goes_on_as_a_new_one(env: Environment):
     assert len({each.snapshot().workflow_id for each in env.runs}) == 1
 
 
+def leaves(content: bytes) -> Script:
+    """Goes on as a new run while its child still works."""
+    if content == b"1":
+        yield [
+            StartChild(step_id="part", name="part", agent_name="child", input=b"[]", source="s.py:1"),
+            StartTimer(step_id="sleep", duration_us=60_000_000, source="s.py:2"),
+        ]
+        yield [ContinueAsNew(input=b"2")]
+    yield [Succeed(result=content)]
+
+
+def test_children_do_not_outlive_a_run_that_goes_on(env: Environment):
+    env.offer(agent("leaves", leaves))
+    run = env.start("leaves", 1)
+    assert run.result() == 2
+    env.finish()
+    assert [(each.snapshot().agent_name, each.state) for each in env.runs] == [
+        ("leaves", "SUCCEEDED"),
+        ("child", "CANCELLED"),
+        ("leaves", "SUCCEEDED"),
+    ]
+
+
 def answers(content: bytes) -> Script:
     del content
     told = yield [AwaitSignal(step_id="end", name="end", source="s.py:1")]

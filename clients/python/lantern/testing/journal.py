@@ -252,8 +252,11 @@ class MemoryJournal:
                 approval.state = "WITHDRAWN"
         if last.kind == kinds.RUN_SUCCEEDED and unpacked.facts.get("continueAsNew") is True:
             self._continue(run, unpacked.facts.get("carry", []))
-        else:
-            self._tell_family(run)
+        elif run.parent is not None:
+            self._tell_parent(run, run.parent)
+        for child in list(self.runs.values()):
+            if child.is_open and child.parent is not None and child.parent[0] == run.run_id and not child.is_abandoned:
+                self.send(child.run_id, CANCEL, request_id=f"parent#{run.run_id}")
 
     def _continue(self, run: StoredRun, carried: Sequence[int]) -> None:
         """The run that goes on, with the signals that nobody took."""
@@ -268,21 +271,19 @@ class MemoryJournal:
             durability=run.durability,
         )
         run.continued_as, after.continued_from = after.run_id, run.run_id
-        for seq in carried:
+        for seq in sorted(carried):
             unpacked = payloads.unpack(run.events[seq - 1].payload)
             name, content = str(unpacked.facts["name"]), unpacked.content or b"null"
             self.send(after.run_id, SIGNAL, name, content, request_id=f"carry:{seq}")
 
-    def _tell_family(self, run: StoredRun) -> None:
-        """A run that has ended tells its parent, and its children to end."""
-        for child in list(self.runs.values()):
-            if child.is_open and child.parent is not None and child.parent[0] == run.run_id and not child.is_abandoned:
-                self.send(child.run_id, CANCEL, request_id="parent ended")
-        if run.parent is None or not self.runs[run.parent[0]].is_open:
+    def _tell_parent(self, run: StoredRun, parent: tuple[str, str]) -> None:
+        """A child that has ended tells the run that began it."""
+        run_id, step_id = parent
+        if not self.runs[run_id].is_open:
             return
         facts = ChildFacts(run_id=run.run_id, state=run.state, error=run.error)
         said = payloads.pack(facts.to_facts(), run.result if run.state == "SUCCEEDED" else None)
-        self.send(run.parent[0], CHILD, run.parent[1], said, request_id=f"child:{run.parent[1]}")
+        self.send(run_id, CHILD, step_id, said, request_id=f"child#{step_id}")
 
     # What others say.
 
