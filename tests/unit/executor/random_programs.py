@@ -44,6 +44,14 @@ class Outside:
             raise lantern.StepFailure("lost", code="LOST")
         return {"step": step_id, "value": self.number("value", step_id)}
 
+    async def undo(self) -> str:
+        """What undoes a step: it takes its time, and works."""
+        info = lantern.step_info()
+        self.requests[info.step_id, info.attempt] += 1
+        await asyncio.sleep(self.number("time", info.step_id) % 1000 / 1000)
+        self.effects.setdefault(info.step_id, set()).add(info.key)
+        return "undone"
+
 
 class RandomProgram:
     """A workflow made of nodes; where `free`, every other step is declared to have no effects."""
@@ -76,6 +84,20 @@ class RandomProgram:
                 return {f"e{path}": await ctx.side_effect(f"e{path}", self._evaluate)}
             case ("sleep", seconds):
                 return await ctx.sleep(seconds)
+            case ("signal",):
+                return {"step": await ctx.wait_signal(f"g{path}")}
+            case ("approval",):
+                return [(await ctx.approval(f"a{path}", timeout_s=900)).decision]
+            case ("child",):
+                return {"step": await ctx.child(f"c{path}", "child", path)}
+            case ("timeout", seconds, inner):
+                try:
+                    async with asyncio.timeout(seconds):
+                        return await self._run(ctx, inner, f"{path}.t")
+                except TimeoutError:
+                    return "late"
+            case ("saga", nodes):
+                return await self._undone(ctx, nodes, path)
             case ("seq", nodes):
                 return [await self._run(ctx, each, f"{path}.{at}") for at, each in enumerate(nodes)]
             case ("gather", nodes):
@@ -84,6 +106,15 @@ class RandomProgram:
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(self._run(ctx, each, f"{path}.{at}")) for at, each in enumerate(node[1])]
                 return [task.result() for task in tasks]
+
+    async def _undone(self, ctx: lantern.Context, nodes: list[Node], path: str) -> Any:
+        """Each part is known to be undone before it is begun."""
+        async with ctx.saga() as saga:
+            done: list[Any] = []
+            for at, each in enumerate(nodes):
+                saga.add(ctx.step, f"u{path}.{at}", self.outside.undo)
+                done.append(await self._run(ctx, each, f"{path}.{at}"))
+            return done
 
     def _evaluate(self) -> int:
         """Another value at each evaluation: one that is made anew shows."""

@@ -247,7 +247,10 @@ class WorkflowHost:
         """Tells the replay core that the code does not wait for a command any more."""
         if self._is_closed or step_id not in self._waiting:
             return
+        marker = self._markers.get(step_id)
         self._forget(step_id)
+        if marker is not None:
+            self._markers[step_id] = marker  # it is recorded all the same: the history holds what was asked for
         self._commands.append(Withdraw(step_id=step_id))
 
     def patched(self, name: str, source: str) -> bool:
