@@ -393,3 +393,8 @@ def test_what_a_terminal_cannot_show_fails_no_command(lantern: Command):
     result = lantern("runs", "show", RUN_ID)
     assert result.exit_code == 0
     assert json.loads(lantern("runs", "show", RUN_ID, "--json").stdout)["run"]["result"] == {"base64": "Iv8i"}
+
+
+def test_start_names_the_durability_mode(lantern: Command):
+    assert lantern("runs", "start", "order", "--durability", "exit").exit_code == 0
+    assert sent(lantern, "start")[1]["durability"] == "exit"
