@@ -10,7 +10,7 @@ from lantern_journal.domain.approvals import Approval, ApprovalFilter, Decided, 
 from lantern_journal.domain.archives import ArchivedRun, Candidate, KeptBlob, Turn
 from lantern_journal.domain.blobs import Collected, NamedBlobs, Place, StoredBlob, Upload
 from lantern_journal.domain.diagnosis import DatabaseFacts, RunFacts
-from lantern_journal.domain.family import Aftermath
+from lantern_journal.domain.family import Aftermath, Reset
 from lantern_journal.domain.feed import FeedFilter, FeedPage
 from lantern_journal.domain.feed_cursor import Cursor, Snapshot
 from lantern_journal.domain.leases import Limits
@@ -182,6 +182,10 @@ class Store(Protocol):
 
     async def send(self, entry: NewEntry, limits: Limits) -> SentEntry:
         """Takes an inbox entry in and wakes the run where it waits."""
+        ...
+
+    async def reset_run(self, reset: Reset) -> tuple[Run, bool]:
+        """Sets a run that waits on code_fix back to an event, and queues it; whether that had been done before."""
         ...
 
     async def open_run(self, run_id: str, epoch: int, target: LeaseTarget, limits: Limits) -> OpenedRun:

@@ -21,6 +21,7 @@ from lantern_journal.adapters import (
     sql_inbox,
     sql_leases,
     sql_parks,
+    sql_resets,
     sql_runs,
     sql_sessions,
     sql_starts,
@@ -32,7 +33,7 @@ from lantern_journal.domain.approvals import Approval, ApprovalFilter, Decided, 
 from lantern_journal.domain.archives import ArchivedRun, Candidate, KeptBlob, Turn
 from lantern_journal.domain.blobs import Collected, NamedBlobs, Place, StoredBlob, Upload
 from lantern_journal.domain.diagnosis import DatabaseFacts, RunFacts
-from lantern_journal.domain.family import Aftermath
+from lantern_journal.domain.family import Aftermath, Reset
 from lantern_journal.domain.feed import FeedFilter, FeedPage
 from lantern_journal.domain.feed_cursor import Cursor, Snapshot
 from lantern_journal.domain.leases import Limits
@@ -209,6 +210,10 @@ class SqlStore(abc.ABC):
     async def send(self, entry: NewEntry, limits: Limits) -> SentEntry:
         """See Store."""
         return await self._write(sql_inbox.send, entry, limits)
+
+    async def reset_run(self, reset: Reset) -> tuple[Run, bool]:
+        """See Store."""
+        return await self._write(sql_resets.reset, reset)
 
     async def open_run(self, run_id: str, epoch: int, target: LeaseTarget, limits: Limits) -> OpenedRun:
         """See Store."""

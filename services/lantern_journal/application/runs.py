@@ -12,12 +12,13 @@ from lantern_journal.application.committer import GroupCommitter
 from lantern_journal.application.sessions import Sessions
 from lantern_journal.application.starts import Starter
 from lantern_journal.domain.appends import Head, not_found
-from lantern_journal.domain.family import Aftermath, Parent
+from lantern_journal.domain.family import Aftermath, Parent, Reset
 from lantern_journal.domain.leases import Limits
 from lantern_journal.domain.records import (
     LeaseTarget,
     NewEntry,
     NewRun,
+    Run,
     SentEntry,
     StartedRun,
     StartSignal,
@@ -173,6 +174,19 @@ class Runs:
         sent = await self._store.send(entry, self._limits)
         self._tell(entry.run_id, sent)
         return sent
+
+    async def reset(self, request_id: str, run_id: str, to_seq: int) -> Run:
+        """Sets a run that waits on code_fix back to an event, and has it driven again."""
+        wanted = Reset(request_id=request_id, run_id=run_id, to_seq=to_seq, salt=self._sources.salt())
+        return await self._hub.see_through(self._reset(wanted))
+
+    async def _reset(self, wanted: Reset) -> Run:
+        run, _ = await self._store.reset_run(wanted)
+        # A repeat does not know whether whoever did it could tell.
+        self._committer.forget(run.run_id)
+        self._hub.moved(run.run_id)
+        self._hub.announce(announcements.WOKEN)
+        return run
 
     def _tell_others(self, aftermath: Aftermath) -> None:
         for run_id in aftermath.moved:

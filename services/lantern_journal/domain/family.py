@@ -45,6 +45,20 @@ class Aftermath:
 NOTHING = Aftermath()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reset:
+    """An operator's word that a run which waits for other code is to go on from an earlier event."""
+
+    # Unique per logical request within the run.
+    request_id: str
+    # The run.
+    run_id: str
+    # The last event that is replayed; of those behind it only what came from the inbox is.
+    to_seq: int
+    # For history_reset.
+    salt: bytes
+
+
 def successor_id(run_id: str, time_us: int, salt: bytes) -> str:
     """The id of the run that goes on in a run's place, a UUIDv7 of the time of its end.
 

@@ -80,6 +80,13 @@ class JournalServicer(journal_service_pb2_grpc.JournalServiceServicer):
         )
         return wire.sent(sent)
 
+    async def ResetRun(self, request: pb.ResetRunRequest, context: Any) -> pb.ResetRunResponse:
+        """Sets a run back to an earlier event."""
+        starts.reset_run(request)
+        return pb.ResetRunResponse(
+            run=wire.run(await self._runs.reset(request.request_id, request.run_id, request.to_seq))
+        )
+
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Any) -> pb.ListAgentsResponse:
         """Returns agents by pages."""
         size = validate.list_agents(request)

@@ -1,4 +1,4 @@
-"""Every field of the requests that make runs."""
+"""Every field of the requests that make runs, or set them back."""
 
 import re
 
@@ -41,3 +41,10 @@ def _parent(request: pb.CreateRunRequest) -> None:
     fields.between("parent.epoch", request.parent.epoch, 1, SEQ_MAX)
     if request.workflow_id_policy == pb.CreateRunRequest.WORKFLOW_ID_POLICY_USE_EXISTING:
         raise InvalidField("workflow_id_policy", "a run that is found is nobody's child")
+
+
+def reset_run(request: pb.ResetRunRequest) -> None:
+    """ResetRun."""
+    names.check_user_id("request_id", request.request_id)
+    names.check_run_id("run_id", request.run_id)
+    fields.between("to_seq", request.to_seq, 1, SEQ_MAX)

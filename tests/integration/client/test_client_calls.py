@@ -78,6 +78,9 @@ class Journal(pb_grpc.JournalServiceServicer):
         self.sent.append(request)
         return pb.SendToRunResponse(number=len(self.sent), run_state=run_pb2.Run.STATE_WAITING)
 
+    async def ResetRun(self, request: pb.ResetRunRequest, context: Any) -> pb.ResetRunResponse:
+        return pb.ResetRunResponse()
+
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Any) -> pb.ListAgentsResponse:
         return pb.ListAgentsResponse()
 

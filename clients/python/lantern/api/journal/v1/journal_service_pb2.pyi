@@ -217,3 +217,19 @@ class ListAgentsResponse(_message.Message):
     agents: _containers.RepeatedCompositeFieldContainer[Agent]
     next_page_token: str
     def __init__(self, agents: _Optional[_Iterable[_Union[Agent, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class ResetRunRequest(_message.Message):
+    __slots__ = ("request_id", "run_id", "to_seq")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    TO_SEQ_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    run_id: str
+    to_seq: int
+    def __init__(self, request_id: _Optional[str] = ..., run_id: _Optional[str] = ..., to_seq: _Optional[int] = ...) -> None: ...
+
+class ResetRunResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: _run_pb2.Run
+    def __init__(self, run: _Optional[_Union[_run_pb2.Run, _Mapping]] = ...) -> None: ...

@@ -66,6 +66,11 @@ class JournalServiceStub:
                 request_serializer=lantern_dot_api_dot_journal_dot_v1_dot_journal__service__pb2.SendToRunRequest.SerializeToString,
                 response_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_journal__service__pb2.SendToRunResponse.FromString,
                 _registered_method=True)
+        self.ResetRun = channel.unary_unary(
+                '/lantern.api.journal.v1.JournalService/ResetRun',
+                request_serializer=lantern_dot_api_dot_journal_dot_v1_dot_journal__service__pb2.ResetRunRequest.SerializeToString,
+                response_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_journal__service__pb2.ResetRunResponse.FromString,
+                _registered_method=True)
         self.ListAgents = channel.unary_unary(
                 '/lantern.api.journal.v1.JournalService/ListAgents',
                 request_serializer=lantern_dot_api_dot_journal_dot_v1_dot_journal__service__pb2.ListAgentsRequest.SerializeToString,
@@ -142,6 +147,19 @@ class JournalServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResetRun(self, request, context):
+        """Sets a run that waits on code_fix back to an event, and queues it: what stands behind that event is not replayed, but
+        for what came from the inbox. Nothing is taken away; an event history_reset says what is passed over. Steps behind it
+        are done again, under the keys that they had.
+
+        Idempotent by `request_id` within the run. NOT_FOUND `RUN_NOT_FOUND`. FAILED_PRECONDITION `RUN_CLOSED`,
+        `RUN_ARCHIVED`. INVALID_ARGUMENT `INVALID_FIELD`: the run waits on something else, there is no such event, or an
+        approval was asked for behind it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListAgents(self, request, context):
         """Returns the agents that executors have offered or somebody has published, by pages (AIP-158).
         """
@@ -181,6 +199,11 @@ def add_JournalServiceServicer_to_server(servicer, server):
                     servicer.SendToRun,
                     request_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_journal__service__pb2.SendToRunRequest.FromString,
                     response_serializer=lantern_dot_api_dot_journal_dot_v1_dot_journal__service__pb2.SendToRunResponse.SerializeToString,
+            ),
+            'ResetRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetRun,
+                    request_deserializer=lantern_dot_api_dot_journal_dot_v1_dot_journal__service__pb2.ResetRunRequest.FromString,
+                    response_serializer=lantern_dot_api_dot_journal_dot_v1_dot_journal__service__pb2.ResetRunResponse.SerializeToString,
             ),
             'ListAgents': grpc.unary_unary_rpc_method_handler(
                     servicer.ListAgents,
@@ -352,6 +375,33 @@ class JournalService:
             '/lantern.api.journal.v1.JournalService/SendToRun',
             lantern_dot_api_dot_journal_dot_v1_dot_journal__service__pb2.SendToRunRequest.SerializeToString,
             lantern_dot_api_dot_journal_dot_v1_dot_journal__service__pb2.SendToRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lantern.api.journal.v1.JournalService/ResetRun',
+            lantern_dot_api_dot_journal_dot_v1_dot_journal__service__pb2.ResetRunRequest.SerializeToString,
+            lantern_dot_api_dot_journal_dot_v1_dot_journal__service__pb2.ResetRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

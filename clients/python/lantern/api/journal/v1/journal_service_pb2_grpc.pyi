@@ -73,6 +73,15 @@ class JournalServiceStub:
     NOT_FOUND `BLOB_NOT_FOUND`: the payload names a blob that is not there. RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000
     entries; 1,000 more are kept for all that is no signal.
     """
+    ResetRun: _grpc.UnaryUnaryMultiCallable[_journal_service_pb2.ResetRunRequest, _journal_service_pb2.ResetRunResponse]
+    """Sets a run that waits on code_fix back to an event, and queues it: what stands behind that event is not replayed, but
+    for what came from the inbox. Nothing is taken away; an event history_reset says what is passed over. Steps behind it
+    are done again, under the keys that they had.
+
+    Idempotent by `request_id` within the run. NOT_FOUND `RUN_NOT_FOUND`. FAILED_PRECONDITION `RUN_CLOSED`,
+    `RUN_ARCHIVED`. INVALID_ARGUMENT `INVALID_FIELD`: the run waits on something else, there is no such event, or an
+    approval was asked for behind it.
+    """
     ListAgents: _grpc.UnaryUnaryMultiCallable[_journal_service_pb2.ListAgentsRequest, _journal_service_pb2.ListAgentsResponse]
     """Returns the agents that executors have offered or somebody has published, by pages (AIP-158)."""
 
@@ -120,6 +129,15 @@ class JournalServiceAsyncStub(JournalServiceStub):
     says how it ended. FAILED_PRECONDITION `RUN_CLOSED`: another entry for a run that has ended (the metadata say how).
     NOT_FOUND `BLOB_NOT_FOUND`: the payload names a blob that is not there. RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000
     entries; 1,000 more are kept for all that is no signal.
+    """
+    ResetRun: _aio.UnaryUnaryMultiCallable[_journal_service_pb2.ResetRunRequest, _journal_service_pb2.ResetRunResponse]  # type: ignore[assignment]
+    """Sets a run that waits on code_fix back to an event, and queues it: what stands behind that event is not replayed, but
+    for what came from the inbox. Nothing is taken away; an event history_reset says what is passed over. Steps behind it
+    are done again, under the keys that they had.
+
+    Idempotent by `request_id` within the run. NOT_FOUND `RUN_NOT_FOUND`. FAILED_PRECONDITION `RUN_CLOSED`,
+    `RUN_ARCHIVED`. INVALID_ARGUMENT `INVALID_FIELD`: the run waits on something else, there is no such event, or an
+    approval was asked for behind it.
     """
     ListAgents: _aio.UnaryUnaryMultiCallable[_journal_service_pb2.ListAgentsRequest, _journal_service_pb2.ListAgentsResponse]  # type: ignore[assignment]
     """Returns the agents that executors have offered or somebody has published, by pages (AIP-158)."""
@@ -201,6 +219,21 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         says how it ended. FAILED_PRECONDITION `RUN_CLOSED`: another entry for a run that has ended (the metadata say how).
         NOT_FOUND `BLOB_NOT_FOUND`: the payload names a blob that is not there. RESOURCE_EXHAUSTED `INBOX_FULL`: 10,000
         entries; 1,000 more are kept for all that is no signal.
+        """
+
+    @_abc_1.abstractmethod
+    def ResetRun(
+        self,
+        request: _journal_service_pb2.ResetRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_journal_service_pb2.ResetRunResponse, _abc.Awaitable[_journal_service_pb2.ResetRunResponse]]:
+        """Sets a run that waits on code_fix back to an event, and queues it: what stands behind that event is not replayed, but
+        for what came from the inbox. Nothing is taken away; an event history_reset says what is passed over. Steps behind it
+        are done again, under the keys that they had.
+
+        Idempotent by `request_id` within the run. NOT_FOUND `RUN_NOT_FOUND`. FAILED_PRECONDITION `RUN_CLOSED`,
+        `RUN_ARCHIVED`. INVALID_ARGUMENT `INVALID_FIELD`: the run waits on something else, there is no such event, or an
+        approval was asked for behind it.
         """
 
     @_abc_1.abstractmethod
