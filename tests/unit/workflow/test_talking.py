@@ -5,12 +5,15 @@ commit is followed by a replay by fresh code.
 """
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from decimal import Decimal
+from uuid import UUID
 
 import pytest
 import talking_flows as flows
 
 import lantern
+from lantern.program import conversion
 from lantern.testing import Environment, check_every_fault
 from lantern.testing.every_fault import SAME_OUTCOME
 from lantern_kernel import kinds, payloads, reasons
@@ -133,6 +136,13 @@ def types(env: Environment) -> None:
     assert result["by_sku"]["wick"] == {"sku": "wick", "price": "0.90", "size": "small"}
 
 
+def types_at_the_edge(env: Environment) -> None:
+    lines = [flows.Line("lamp", Decimal("40.10"), flows.Size.LARGE)]
+    order = flows.Order(UUID(int=7), datetime(2026, 12, 1, tzinfo=UTC), lines, tags=("new", "gift"))
+    receipt = conversion.read_result(env.start(flows.typed, order).result(), flows.typed)
+    assert receipt == flows.Receipt(UUID(int=7), Decimal("60.15"), {"lamp": lines[0]})
+
+
 def _order_of(env: Environment) -> list[str]:
     """Names of the steps, each at its first attempt."""
     return list(dict.fromkeys(each.name for each in env.attempts))
@@ -156,6 +166,7 @@ def _order_of(env: Environment) -> list[str]:
         updates,
         time_and_chance,
         types,
+        types_at_the_edge,
     ],
 )
 def test_no_fault_is_noticed(scenario: Scenario) -> None:

@@ -29,6 +29,8 @@ from lantern.client.run import (
     run_from_wire,
     state_to_wire,
 )
+from lantern.program import conversion
+from lantern.program.waits import agent_name_of
 from lantern_kernel import json_bytes, kinds, payloads, reasons
 from lantern_kernel.blobs import BlobRef
 from lantern_kernel.course import taking_in
@@ -69,7 +71,7 @@ class Client(Connection):
 
     async def start(
         self,
-        agent: str,
+        agent: str | Callable[..., Any],
         input: Any = None,  # noqa: A002 - the word that users know it by
         *,
         input_json: bytes | None = None,
@@ -84,8 +86,8 @@ class Client(Connection):
         """Starts a run and returns it; it goes on by itself.
 
         Args:
-            agent: The name of the agent.
-            input: What JSON can say.
+            agent: The name of the agent, or a workflow function.
+            input: What JSON can say, and dataclasses and the like (docs, workflows).
             input_json: The input as JSON bytes instead, kept exactly.
             workflow_id: Your own name for this work, unique among the open runs of the tenant.
             policy: Where that name is taken: reject, use-existing, allow-after-close, or terminate-existing (the open
@@ -101,7 +103,7 @@ class Client(Connection):
         fields: dict[str, Any] = {
             "request_id": request_id or new_request_id(),
             "tenant_id": self._tenant_id,
-            "agent_name": agent,
+            "agent_name": agent if isinstance(agent, str) else agent_name_of(agent),
             **(await self._content("input", body)),
             "workflow_id": workflow_id,
             "workflow_id_policy": _policy(policy),
@@ -217,12 +219,18 @@ class Client(Connection):
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, RECONNECT_S_MAX)
 
-    async def result(self, run_id: str) -> Any:
-        """Waits for the end of a run and returns its result; raises RunFailed where it has none."""
+    async def result(self, run_id: str, *, into: Any = None) -> Any:
+        """Waits for the end of a run and returns its result; raises RunFailed where it has none.
+
+        Args:
+            run_id: The run.
+            into: The type to make of the result: an annotation, or the workflow function that says it; by default what
+                JSON gives. What does not fit raises InvalidField.
+        """
         run = await self.wait(run_id)
         if run.state != "SUCCEEDED":
             raise RunFailed(run)
-        return run.result_value
+        return conversion.read_result(run.result_value, into)
 
     async def wait(self, run_id: str, *, on_away: Callable[[LanternError], None] | None = None) -> Run:
         """Waits for the end of a run, however it ends, and returns it; `on_away` as in `watch`."""

@@ -14,6 +14,7 @@ from lantern.api.journal.v1 import journal_service_pb2_grpc as pb_grpc
 from lantern.client import blobs
 from lantern.client.errors import to_error
 from lantern.client.run import Taken, taken_from_wire
+from lantern.program import conversion
 from lantern_kernel import json_bytes
 from lantern_kernel.bounds import MESSAGE_RECEIVE_BYTES_MAX
 
@@ -119,4 +120,4 @@ class Connection:
 
 def json_of(field: str, value: Any, raw: bytes | None) -> bytes:
     """A value as JSON bytes, or the bytes that stand for it."""
-    return json_bytes.encode(value, field) if raw is None else json_bytes.check(raw, field)
+    return conversion.encode(value, field) if raw is None else json_bytes.check(raw, field)

@@ -65,6 +65,18 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     return known
 
 
+def read_result(value: Any, into: Any) -> Any:
+    """A result made into what an annotation, or the annotation of a workflow function's result, says.
+
+    Raises:
+        InvalidField: It does not fit; `result` + path.
+    """
+    if into is None:
+        return value
+    reader = signature_of(into).result if inspect.isfunction(into) else reader_of(into)
+    return value if reader is None else reader(value, "result")
+
+
 def encode(value: Any, field: str) -> bytes:
     """JSON of a value that may hold dataclasses and the like; raises InvalidField naming the path."""
     try:

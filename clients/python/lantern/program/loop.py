@@ -10,7 +10,7 @@ import contextvars
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from lantern.program.failures import NotReplayable
@@ -308,24 +308,34 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._ready.clear()
         self._tasks.clear()
 
-    @contextmanager
-    def running(self) -> Generator[None]:
-        """Makes this the running loop of the thread, in place of the one that its driver runs on."""
-        outer = asyncio._get_running_loop()
-        outer_task = asyncio.current_task(outer) if outer is not None else None
-        hooks = sys.get_asyncgen_hooks()
+    def running(self) -> "_Running":
+        """Makes this the running loop of the thread, in place of the one that its driver runs on; for a `with`."""
+        return _Running(self)
+
+
+class _Running:
+    """A class, since a generator takes three times as long and this is entered for every step."""
+
+    __slots__ = ("_hooks", "_loop", "_outer", "_outer_task")
+
+    def __init__(self, loop: WorkflowLoop) -> None:
+        self._loop = loop
+
+    def __enter__(self) -> None:
+        self._outer = outer = asyncio._get_running_loop()
+        self._outer_task = outer_task = None if outer is None else asyncio.current_task(outer)
+        self._hooks = sys.get_asyncgen_hooks()
         if outer is not None and outer_task is not None:
             asyncio.tasks._leave_task(outer, outer_task)
-        asyncio._set_running_loop(self)
+        asyncio._set_running_loop(self._loop)
         # The driver's loop must not adopt async generators of the workflow, nor finish them in its own time.
         sys.set_asyncgen_hooks(firstiter=_ignore, finalizer=_ignore)
-        try:
-            yield
-        finally:
-            sys.set_asyncgen_hooks(*hooks)
-            asyncio._set_running_loop(outer)
-            if outer is not None and outer_task is not None:
-                asyncio.tasks._enter_task(outer, outer_task)
+
+    def __exit__(self, *_: object) -> None:
+        sys.set_asyncgen_hooks(*self._hooks)
+        asyncio._set_running_loop(self._outer)
+        if self._outer is not None and self._outer_task is not None:
+            asyncio.tasks._enter_task(self._outer, self._outer_task)
 
 
 def _ignore(generator: Any) -> None:
