@@ -1,7 +1,8 @@
 """What a program asks for (SPEC 1, command). Programs of every kind speak these; the replay core answers them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from lantern_kernel.errors import LanternError
 from lantern_kernel.payloads import RunErrorFacts
@@ -139,6 +140,20 @@ class CompleteUpdate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Note:
+    """Record an observation, once; nothing comes back."""
+
+    # Unique within the run.
+    step_id: str
+    # The kind of its event: anomaly_detected, confidence_evaluated or confidence_gate_bypassed.
+    kind: str
+    # What was observed; members of the event's payload.
+    facts: Mapping[str, Any]
+    # Where the program observes it.
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Withdraw:
     """Stop waiting for a command.
 
@@ -191,7 +206,7 @@ class ContinueAsNew:
     input: bytes
 
 
-Lasting = RunStep | RecordMarker | StartTimer | AwaitSignal | RequestApproval | StartChild | CompleteUpdate
+Lasting = RunStep | RecordMarker | StartTimer | AwaitSignal | RequestApproval | StartChild | CompleteUpdate | Note
 """What has an id."""
 
 End = Succeed | Fail | Cancelled | ContinueAsNew

@@ -63,6 +63,9 @@ FROM_INBOX = frozenset(
 READ_BY_JOURNAL = ENDS_DRIVE | FROM_INBOX | {APPROVAL_REQUESTED}
 """All that the journal acts on; to it the payloads of the others are opaque."""
 
+OBSERVED = frozenset({CONFIDENCE_EVALUATED, CONFIDENCE_GATE_BYPASSED, ANOMALY_DETECTED})
+"""What a program notes down of its run."""
+
 NOT_REPLAYED = frozenset(
     {
         RUN_STARTED,
@@ -70,9 +73,6 @@ NOT_REPLAYED = frozenset(
         RUN_PARKED,
         NONDETERMINISM_DETECTED,
         HISTORY_RESET,
-        CONFIDENCE_EVALUATED,
-        CONFIDENCE_GATE_BYPASSED,
-        ANOMALY_DETECTED,
         BUDGET_RESERVED,
         BUDGET_SETTLED,
     }

@@ -44,6 +44,8 @@ class Outcome:
     blob: BlobRef | None = None
     # What else was recorded: of an approval `decision` and `by`, of a signal its `name`, of a child its `state`.
     facts: Mapping[str, Any] = field(default_factory=_no_facts)
+    # Of a step: the attempt that ended it; else 0.
+    attempt: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,14 +75,14 @@ def outcome_of(event: AppliedEvent, content: Unpacked) -> Outcome:
     kind, step_id = event.kind, event.step_id
     if kind == kinds.STEP_FAILED:
         facts = {**content.facts, "stepId": step_id}
-        return Outcome(step_id=step_id, data=None, error=RunErrorFacts.from_facts(facts))
+        return Outcome(step_id=step_id, data=None, error=RunErrorFacts.from_facts(facts), attempt=event.attempt)
     if kind == kinds.CHILD_COMPLETED:
         return _child_outcome(event, content)
     if kind == kinds.APPROVAL_DECIDED:
         return Outcome(step_id=step_id, data=content.data, error=None, blob=content.blob, facts=content.facts)
     if kind != kinds.TIMER_FIRED and content.content is None:
         raise refused(event, "holds no data")
-    return Outcome(step_id=step_id, data=content.data, error=None, blob=content.blob)
+    return Outcome(step_id=step_id, data=content.data, error=None, blob=content.blob, attempt=event.attempt)
 
 
 def _child_outcome(event: AppliedEvent, content: Unpacked) -> Outcome:

@@ -9,6 +9,7 @@ from lantern_kernel.commands import (
     CompleteUpdate,
     ContinueAsNew,
     End,
+    Note,
     RecordMarker,
     RequestApproval,
     RunStep,
@@ -19,10 +20,10 @@ from lantern_kernel.commands import (
 from lantern_kernel.event import AppliedEvent
 from lantern_kernel.nondeterminism import NonDeterminism
 
-Begun = RunStep | RecordMarker | StartTimer | RequestApproval | StartChild | CompleteUpdate
+Begun = RunStep | RecordMarker | StartTimer | RequestApproval | StartChild | CompleteUpdate | Note
 """The commands that an event begins."""
 
-BEGUN_BY: Mapping[type[Begun], tuple[str, str]] = {
+_BEGUN_BY: Mapping[type[Begun], tuple[str, str]] = {
     RunStep: (kinds.STEP_STARTED, "step"),
     RecordMarker: (kinds.MARKER_RECORDED, "marker"),
     StartTimer: (kinds.TIMER_STARTED, "timer"),
@@ -32,8 +33,14 @@ BEGUN_BY: Mapping[type[Begun], tuple[str, str]] = {
 }
 """Which event begins a command, and its word for people."""
 
-_WORDS: Mapping[str, str] = dict(BEGUN_BY.values())
-_UNNAMED = (StartTimer, CompleteUpdate)
+
+def _begun_by(command: Begun) -> tuple[str, str]:
+    return (command.kind, _NOTED) if isinstance(command, Note) else _BEGUN_BY[type(command)]
+
+
+_NOTED = "observation"
+_WORDS: Mapping[str, str] = {**dict(_BEGUN_BY.values()), **dict.fromkeys(kinds.OBSERVED, _NOTED)}
+_UNNAMED = (StartTimer, CompleteUpdate, Note)
 
 
 class Recorded(NamedTuple):
@@ -67,7 +74,7 @@ class Recorded(NamedTuple):
 
     def differs(self, command: Begun) -> bool:
         """Whether the command is another one than this; what an old event does not say is not compared."""
-        if self.step_id != command.step_id or self.kind != BEGUN_BY[type(command)][0]:
+        if self.step_id != command.step_id or self.kind != _begun_by(command)[0]:
             return True
         if isinstance(command, _UNNAMED):
             return False
@@ -108,7 +115,7 @@ def describe_command(command: Begun) -> str:
             step_type = command.agent_name
         case _:
             step_type = ""
-    return _describe(BEGUN_BY[type(command)][1], command.step_id, name, step_type)
+    return _describe(_begun_by(command)[1], command.step_id, name, step_type)
 
 
 def describe_end(command: End) -> str:

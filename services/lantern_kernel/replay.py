@@ -30,6 +30,7 @@ from lantern_kernel.commands import (
     End,
     Fail,
     Lasting,
+    Note,
     RecordMarker,
     RequestApproval,
     RunStep,
@@ -55,6 +56,7 @@ from lantern_kernel.work import (
     ChildWork,
     FinishWork,
     MarkerWork,
+    NoteWork,
     StepWork,
     StopWork,
     TimerWork,
@@ -479,6 +481,8 @@ class Replay:
                 )
             case CompleteUpdate():
                 return UpdateWork(command=command)
+            case Note():
+                return NoteWork(command=command)
             case AwaitSignal() | None:
                 return None
 

@@ -6,6 +6,7 @@ from hashlib import sha256
 from lantern_kernel.commands import (
     CompleteUpdate,
     End,
+    Note,
     RecordMarker,
     RequestApproval,
     RunStep,
@@ -105,6 +106,14 @@ class UpdateWork:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NoteWork:
+    """Append the observation."""
+
+    # The command.
+    command: Note
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FinishWork:
     """Append the event that ends the run."""
 
@@ -112,7 +121,7 @@ class FinishWork:
     command: End
 
 
-Work = StepWork | StopWork | MarkerWork | TimerWork | ApprovalWork | ChildWork | UpdateWork | FinishWork
+Work = StepWork | StopWork | MarkerWork | TimerWork | ApprovalWork | ChildWork | UpdateWork | NoteWork | FinishWork
 """Whatever can be left to do."""
 
 

@@ -33,6 +33,7 @@ from lantern_kernel.work import (
     ChildWork,
     FinishWork,
     MarkerWork,
+    NoteWork,
     StepWork,
     StopWork,
     TimerWork,
@@ -331,6 +332,9 @@ class Course:
             case UpdateWork(command=command):
                 data = None if command.result is None else self._content(command.result)
                 self._add(kinds.UPDATE_COMPLETED, records.update_completed(command, data), step_id=command.step_id)
+            case NoteWork(command=command):
+                payload = payloads.pack({**command.facts, "source": command.source})
+                self._add(command.kind, payload, step_id=command.step_id)
             case FinishWork():
                 self._finish(work.command)
         return False

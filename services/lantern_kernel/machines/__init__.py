@@ -22,5 +22,6 @@ MACHINES: Mapping[str, Callable[[], Machine]] = {
     kinds.APPROVAL_REQUESTED: ApprovalMachine,
     kinds.CHILD_STARTED: ChildMachine,
     kinds.UPDATE_COMPLETED: UpdateMachine,
+    **dict.fromkeys(kinds.OBSERVED, MarkerMachine),
 }
 """Which events begin a command, and what each begins."""

@@ -1,4 +1,4 @@
-"""One marker: recorded once, command and completion in one event."""
+"""One marker, or one observation: recorded once, command and completion in one event."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal
@@ -11,6 +11,7 @@ State = Literal["new", "recorded"]
 
 TRANSITIONS: Final[Mapping[tuple[State, str], State]] = {
     ("new", kinds.MARKER_RECORDED): "recorded",
+    **{("new", kind): "recorded" for kind in sorted(kinds.OBSERVED)},
 }
 
 

@@ -29,6 +29,7 @@ KINDS = sorted(
         kinds.CHILD_STARTED,
         kinds.CHILD_COMPLETED,
         kinds.UPDATE_COMPLETED,
+        *kinds.OBSERVED,
     }
 )
 FACTS: dict[str, Any] = {"keyAttempt": 1, "delayMs": 250, "outcome": "unknown", "dueUs": 77}
