@@ -420,7 +420,7 @@ class Replay:
                 recorded=recorded.describe(),
                 asked=self._describe_standstill(),
                 recorded_source=recorded.source,
-                asked_source=self._source_of_standstill(),
+                asked_source="" if self._end is not None else next((each.source for each in self._open.values()), ""),
             )
         self._in_history = False
         self._due = list(self._open)
@@ -430,30 +430,25 @@ class Replay:
             return describe_end(self._end)
         return f"nothing more while it waits for {', '.join(list(self._open)[:3]) or 'something else'}"
 
-    def _source_of_standstill(self) -> str:
-        return "" if self._end is not None else next((command.source for command in self._open.values()), "")
-
     def take_work(self, now_us: int) -> list[Work]:
         """What must be done now, in the order of the commands, each once; nothing before `finish_history`.
 
         A step comes again after a step_retrying was applied, with the next attempt and `not_before_us`. A timer that
         is started live comes once only: whoever appends its timer_started also waits for it. Once the program has
-        ended there is only FinishWork, behind the answers to updates that nothing else was asked for before; what was
-        not begun by then is left undone.
+        ended there is only FinishWork, behind the answers and observations that nothing else was asked for before; what
+        was not begun by then is left undone.
         """
         if self._in_history or self._terminal is not None:
             return []
         if self._end is not None:
             is_first, self._is_end_taken = not self._is_end_taken, True
-            return [*self._last_answers(), FinishWork(command=self._end)] if is_first else []
-        if not self._due:
-            return []
+            return [*self._last_said(), FinishWork(command=self._end)] if is_first else []
         due, self._due = self._due, []
         return [work for step_id in due if (work := self._work(step_id, now_us)) is not None]
 
-    def _last_answers(self) -> list[Work]:
-        answers = takewhile(lambda command: isinstance(command, CompleteUpdate), self._asked)
-        return [UpdateWork(command=command) for command in answers if isinstance(command, CompleteUpdate)]
+    def _last_said(self) -> list[Work]:
+        said = list(takewhile(lambda command: isinstance(command, CompleteUpdate | Note), self._asked))
+        return [work for command in said if (work := self._work(command.step_id, 0)) is not None]
 
     def _work(self, step_id: str, now_us: int) -> Work | None:
         command = self._open.get(step_id)

@@ -280,7 +280,7 @@ class Course:
         for work in self._replay.take_work(self._now_us()):
             if isinstance(work, FinishWork):
                 self._finish(work.command)
-            elif (beginning or isinstance(work, UpdateWork)) and not self.ending:
+            elif (beginning or isinstance(work, UpdateWork | NoteWork)) and not self.ending:
                 unblocked |= self._do(work)
         return unblocked and not self.ending
 

@@ -66,7 +66,8 @@ class Expression:
         if isinstance(value, dict):
             members: Mapping[Any, Any] = value
             if all(isinstance(name, str) for name in members):
-                return {name: self._json(each, depth + 1) for name, each in members.items()}
+                # The library gives the members in an order that differs each time.
+                return {name: self._json(members[name], depth + 1) for name in sorted(members)}
         raise self._failed(f"its value, a {type(value).__name__}, is nothing that JSON can say")
 
     def _failed(self, why: str) -> LanternError:

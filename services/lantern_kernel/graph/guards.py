@@ -100,9 +100,7 @@ class Guards:
             raise LanternError(reasons.EXPRESSION_FAILED, "settings.confidence.score came to no number")
         is_sure = score >= gate.get("threshold", 0)
         facts |= {"score": score, "decision": "pass" if is_sure else "review"}
-        self._asking.add(
-            Note(step_id=note_id, kind=kinds.CONFIDENCE_EVALUATED, facts=facts, source=f"node:{node.id}")
-        )
+        self._asking.add(Note(step_id=note_id, kind=kinds.CONFIDENCE_EVALUATED, facts=facts, source=f"node:{node.id}"))
         if not is_sure:
             title = f"{node.id} is sure to {score}, less than {gate.get('threshold')}: will its output do?"
             yield from self._review(f"{step_id}#review", node.id, title, reasons.APPROVAL_DENIED)

@@ -163,7 +163,7 @@ class Interpreter:
 
     def _notice(self, notice: Notice) -> None:
         if notice.kind == "update":
-            error = RunErrorFacts(code=reasons.UPDATE_NOT_FOUND, message="a graph takes no updates")
+            error = RunErrorFacts(code=reasons.QUERY_NOT_FOUND, message="a graph takes no updates")
             self._asking.add(CompleteUpdate(step_id=notice.step_id, source="graph", error=error))
             return
         assert self._root is not None, "begun"
@@ -269,8 +269,7 @@ class Interpreter:
     def _choose(self, node: Node, scope: Scope) -> tuple[Any, str]:
         value = self._graph.expression(node, "expression").evaluate(self._values(scope))
         if node.type == types.CONDITION and not isinstance(value, bool):
-            message = f"the expression of condition {node.id} came to {json.dumps(value)}, which is neither true nor false"
-            raise LanternError(reasons.EXPRESSION_FAILED, message)
+            raise _no_truth(f"the expression of condition {node.id}", value)
         return value, value if isinstance(value, str) else json.dumps(value)
 
     def _step(self, node: Node, step_id: str, scope: Scope) -> Walk[tuple[Any, str]]:
@@ -391,8 +390,7 @@ class Interpreter:
             if "while" in node.data:
                 goes_on = self._graph.expression(node, "while").evaluate(self._values(inner))
                 if not isinstance(goes_on, bool):
-                    message = f"`while` of loop {node.id} came to {json.dumps(goes_on)}, which is neither true nor false"
-                    raise LanternError(reasons.EXPRESSION_FAILED, message)
+                    raise _no_truth(f"`while` of loop {node.id}", goes_on)
                 if not goes_on:
                     break
             if iteration:
@@ -427,6 +425,12 @@ _WAIT_MS_MAX = 100 * 366 * 24 * 3600 * 1000
 def _joined(join: str) -> str:
     """Where the outputs of the branches wait for their join; no node can have that id."""
     return f"{join}#"
+
+
+def _no_truth(what: str, value: Any) -> LanternError:
+    return LanternError(
+        reasons.EXPRESSION_FAILED, f"{what} came to {json.dumps(value)}, which is neither true nor false"
+    )
 
 
 def _source(node: Node) -> str:
