@@ -6,6 +6,7 @@ handed on: `ctx.step("mail", send)` does not make `send` workflow code.
 
 import ast
 import builtins
+import gc
 import inspect
 import os
 import sys
@@ -146,11 +147,25 @@ def _of_modules() -> Iterator[tuple[ModuleType, str, str]]:
             yield from ((module, name, why) for name in functions.split() if name in vars(module))
 
 
+def _parse(source: bytes, file: str) -> ast.Module:
+    """Parses with the collector held: CPython 3.11 miscounts its depth (SystemError) where a collection runs code.
+
+    See CPython's issue 106905.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return ast.parse(source, file)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 @lru_cache(maxsize=256)
 def _functions_of(file: str) -> Mapping[tuple[int, str], _Function]:
     """All functions of a file, by first line (a decorator's, where there is one) and name; none without source."""
     try:
-        tree = ast.parse(Path(file).read_bytes(), file)
+        tree = _parse(Path(file).read_bytes(), file)
     except (OSError, SyntaxError, ValueError):
         return {}
     return {
