@@ -83,15 +83,6 @@ runs = sa.Table(
     # The run that goes on in its place, and the one in whose place it goes on.
     sa.Column("continued_as", _id, nullable=False, server_default=sa.text("''")),
     sa.Column("continued_from", _id, nullable=False, server_default=sa.text("''")),
-    # The run whose events up to that place it began with.
-    sa.Column("forked_from", _id, nullable=False, server_default=sa.text("''")),
-    sa.Column("forked_seq", sa.BigInteger, nullable=False, server_default=sa.text("0")),
-    # Where its last history_reset leads back to; 0 where there is none.
-    sa.Column("reset_seq", sa.BigInteger, nullable=False, server_default=sa.text("0")),
-    # What happens where its code has failed to replay it: hold, pin or fail.
-    sa.Column("on_nondeterminism", sa.Text, nullable=False, server_default=sa.text("'hold'")),
-    # The only code that it is given to; empty for any.
-    sa.Column("pinned_digest", sa.Text, nullable=False, server_default=sa.text("''")),
 )
 sa.Index(
     "runs_parent",

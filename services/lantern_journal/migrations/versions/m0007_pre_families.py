@@ -1,4 +1,4 @@
-"""Runs that belong to others: children, those that go on in another's place, forks; and how a run is committed."""
+"""Runs that belong to others: children, and those that go on in another's place; and how a run is committed."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -25,11 +25,6 @@ def _columns() -> list[sa.Column[object]]:
         sa.Column("has_children", sa.Boolean(), nullable=False, server_default=sa.false()),
         sa.Column("continued_as", _id(), nullable=False, server_default=_EMPTY),
         sa.Column("continued_from", _id(), nullable=False, server_default=_EMPTY),
-        sa.Column("forked_from", _id(), nullable=False, server_default=_EMPTY),
-        sa.Column("forked_seq", sa.BigInteger(), nullable=False, server_default=sa.text("0")),
-        sa.Column("reset_seq", sa.BigInteger(), nullable=False, server_default=sa.text("0")),
-        sa.Column("on_nondeterminism", sa.Text(), nullable=False, server_default=sa.text("'hold'")),
-        sa.Column("pinned_digest", sa.Text(), nullable=False, server_default=_EMPTY),
     ]
 
 
