@@ -251,6 +251,8 @@ def main() -> None:
     chosen = [name for name in options.only.split(",") if name]
     if unknown := [name for name in chosen if name not in PEERS]:
         parser.error(f"no peer of that name: {', '.join(unknown)}")
+    if missing := [PEERS[name].script for name in chosen if not (options.peers / PEERS[name].script).is_file()]:
+        parser.error(f"--peers names no directory with {', '.join(missing)}")
     with LocalPostgres() as postgres:
         bench = Bench(
             scripts=options.peers.resolve(),
