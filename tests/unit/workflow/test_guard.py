@@ -4,6 +4,7 @@ Method: one workflow per kind of call. What the source shows is found by `findin
 way of a value, of the standard library) is refused while it runs. The same calls in steps and side effects pass.
 """
 
+import ast
 import asyncio
 import logging
 import os
@@ -27,6 +28,7 @@ from host_kit import INFO, done
 from outside_reach import Clock, pure, stamp
 
 import lantern
+from lantern.program import reading
 from lantern.program.host import WorkflowHost
 from lantern.program.reading import findings_in
 from lantern.registry import LoadError, define
@@ -256,3 +258,17 @@ def test_a_log_line_and_an_import_in_a_workflow_are_no_offence(caplog: pytest.Lo
     (end,) = WorkflowHost(define(program), b"null", INFO).advance()
     assert end == Succeed(result=b"null")
     assert "at 0.33" in caplog.text
+
+
+def test_a_parser_that_was_disturbed_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    parse, disturbed = ast.parse, [SystemError("AST constructor recursion depth mismatch")] * 2
+
+    def parse_at_last(*args: Any) -> ast.AST:
+        if disturbed:
+            raise disturbed.pop()
+        return parse(*args)
+
+    reading.functions_of.cache_clear()
+    monkeypatch.setattr(ast, "parse", parse_at_last)
+    assert [finding.message.split(" in a")[0][-12:] for finding in findings_in(_datetime, ROOT)] == ["datetime.now"]
+    assert disturbed == []

@@ -11,6 +11,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,9 @@ _HANDED_ON = frozenset({"step", "side_effect"})
 """Methods of ctx that call what they are given outside of the workflow: arguments are no workflow code."""
 
 _UNKNOWN: Any = object()
+
+PARSES_MAX = 5
+"""Tries at a file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,10 +166,10 @@ def _parse(source: bytes, file: str) -> ast.Module:
 
 
 @lru_cache(maxsize=256)
-def _functions_of(file: str) -> Mapping[tuple[int, str], _Function]:
+def functions_of(file: str) -> Mapping[tuple[int, str], _Function]:
     """All functions of a file, by first line (a decorator's, where there is one) and name; none without source."""
     try:
-        tree = _parse(Path(file).read_bytes(), file)
+        tree = _parsed(Path(file).read_bytes(), file)
     except (OSError, SyntaxError, ValueError):
         return {}
     return {
@@ -175,8 +179,16 @@ def _functions_of(file: str) -> Mapping[tuple[int, str], _Function]:
     }
 
 
+def _parsed(source: bytes, file: str) -> ast.Module:
+    """As `_parse`, again where another thread parsed meanwhile, which miscounts the depth as well (a traceback does)."""
+    for _ in range(PARSES_MAX - 1):
+        with suppress(SystemError):
+            return _parse(source, file)
+    return _parse(source, file)
+
+
 def _node_of(file: str, line: int, name: str) -> _Function | None:
-    return _functions_of(file).get((line, name))
+    return functions_of(file).get((line, name))
 
 
 def _names_of(function: FunctionType) -> Mapping[str, Any]:
