@@ -180,7 +180,7 @@ def functions_of(file: str) -> Mapping[tuple[int, str], _Function]:
 
 
 def _parsed(source: bytes, file: str) -> ast.Module:
-    """As `_parse`, again where another thread parsed meanwhile, which miscounts the depth as well (a traceback does)."""
+    """As `_parse`, again where another thread parsed meanwhile (a traceback does), which miscounts as well."""
     for _ in range(PARSES_MAX - 1):
         with suppress(SystemError):
             return _parse(source, file)
