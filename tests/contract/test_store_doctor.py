@@ -13,7 +13,22 @@ import sqlalchemy as sa
 from doctor_kit import faults, findings, rebuild
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from journal_kit import LIMITS, attach, driven, entry, event, grant, head, limits, park, start, succeeded, write
+from journal_kit import (
+    LIMITS,
+    attach,
+    driven,
+    entry,
+    event,
+    grant,
+    head,
+    limits,
+    new_run,
+    park,
+    start,
+    start_new,
+    succeeded,
+    write,
+)
 from test_store_appends import append_on, committer_of
 from test_store_blobs import put
 from test_store_waking import claim, undecided
@@ -33,11 +48,13 @@ from lantern_journal.adapters.schema import (
 )
 from lantern_journal.adapters.sql_events import Transaction
 from lantern_journal.adapters.sqlite import SqliteStore
+from lantern_journal.domain.family import Parent
 from lantern_journal.domain.findings import Severity
 from lantern_journal.domain.projection import COLUMNS
 from lantern_journal.domain.records import ReleaseCause
 from lantern_journal.ports import Collision, GroupRefused
 from lantern_kernel import payloads
+from lantern_kernel.bounds import INBOX_ENTRIES_MAX, INBOX_RESERVE
 from lantern_kernel.errors import LanternError
 from lantern_kernel.payloads import ApprovalFacts
 
@@ -398,3 +415,25 @@ async def tolerate(work: Any) -> None:
     """What the store refuses is as good as what it takes: nothing of it may be half done."""
     with suppress(LanternError, GroupRefused, Collision):
         await work
+
+
+async def test_a_child_that_nobody_told_of_its_parents_end_is_named(store: Kept) -> None:
+    started, target = await driven(store)
+    parent = Parent(run_id=started.run.run_id, step_id="c", epoch=1)
+    child = (await start_new(store, new_run("c", target=target, parent=parent))).run
+    await write(store, started.run.run_id, succeeded())
+    assert await faults(store) == []
+    told = run_inbox.update().where(run_inbox.c.run_id == child.run_id, run_inbox.c.kind == "cancel")
+    await change(store, told.values(kind="signal"))
+    assert await faults(store) == ["wake_source.parent"]
+
+
+async def test_a_full_inbox_keeps_no_parent_from_its_end(store: Kept) -> None:
+    started, target = await driven(store)
+    parent = Parent(run_id=started.run.run_id, step_id="c", epoch=1)
+    child = (await start_new(store, new_run("c", target=target, parent=parent))).run
+    full = INBOX_ENTRIES_MAX + INBOX_RESERVE
+    await change(store, runs.update().where(runs.c.run_id == child.run_id).values(inbox_number=full))
+    await write(store, started.run.run_id, succeeded())
+    (told,), _ = await store.list_inbox(child.run_id, 0, 10, 1_000_000)
+    assert (told.number, told.kind) == (full + 1, "cancel")

@@ -94,9 +94,21 @@ def _belongings(connection: sa.Connection, run_id: str, row: Any) -> dict[str, A
         },
         "blobs": frozenset(connection.execute(blobs.where(names.run_id == run_id)).scalars()),
         "is_settled": waits and sql_parks.is_settled(connection, run_id),
+        "is_left": _is_left(connection, row),
         "archived_events": connection.execute(archive).scalar(),
         "has_events": connection.execute(events).scalar() is not None,
     }
+
+
+def _is_left(connection: sa.Connection, row: Any) -> bool:
+    """Whether it is open, its parent has ended, and no cancel says so."""
+    if row is None or not row.parent_run_id or row.abandoned or row.ended_us is not None:
+        return False
+    ended = sa.select(runs.c.ended_us).where(runs.c.run_id == row.parent_run_id)
+    if connection.execute(ended).scalar() is None:
+        return False
+    told = sa.select(run_inbox.c.number).where(run_inbox.c.run_id == row.run_id, run_inbox.c.kind == run_state.CANCEL)
+    return connection.execute(told.limit(1)).scalar() is None
 
 
 def _row(row: Any) -> RunRow:

@@ -98,10 +98,19 @@ def _tenant(connection: sa.Connection, run_id: str) -> str:
     return tenant
 
 
+_FROM_PARENT = "parent#"
+"""Begins the request ids of cancels that the end of a parent sends; `#` keeps them apart from those of senders."""
+
+
+def is_from_parent(entry: NewEntry) -> bool:
+    """Whether the end of a parent is what this entry says."""
+    return entry.request_id.startswith(_FROM_PARENT)
+
+
 def cancel_of_child(end: RunChange, child: str) -> NewEntry:
     """What a child is told of its parent's end."""
     return NewEntry(
-        request_id=f"parent#{end.run_id}",
+        request_id=f"{_FROM_PARENT}{end.run_id}",
         run_id=child,
         kind=run_state.CANCEL,
         name="",

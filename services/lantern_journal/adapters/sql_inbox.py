@@ -75,7 +75,9 @@ def deliver(tx: Transaction, row: Any, entry: NewEntry) -> SentEntry:
     is_reserved = entry.kind not in (run_state.SIGNAL, run_state.UPDATE)
     # There is always room for a decision, one for each approval that the run itself asked for: an expiry that a full
     # inbox refused would be due for ever, and hold up those of all other runs. So there is for the end of a child.
-    is_kept_out = entry.kind not in (run_state.DECISION, run_state.CHILD)
+    # And for the end of a parent, which would else not end.
+    is_of_family = entry.kind == run_state.CHILD or sql_family.is_from_parent(entry)
+    is_kept_out = entry.kind != run_state.DECISION and not is_of_family
     if is_kept_out and row.inbox_number >= INBOX_ENTRIES_MAX + INBOX_RESERVE * is_reserved:
         raise LanternError(
             reasons.INBOX_FULL, f"the run's inbox holds {INBOX_ENTRIES_MAX} entries", run_id=entry.run_id

@@ -48,6 +48,8 @@ class RunFacts:
     blobs: frozenset[str] = frozenset()
     # It waits for an operator, and one of the deliveries that it left undecided is settled.
     is_settled: bool = False
+    # It is open and not abandoned, its parent has ended, and nobody has told it to.
+    is_left: bool = False
     # How many events its archive holds; None where there is none.
     archived_events: int | None = None
     # There are still events of it.
@@ -168,6 +170,9 @@ def _judge_lock(fold: RunFold, facts: RunFacts, *, is_mendable: bool) -> list[Fi
 
 def _judge_waking(run_id: str, facts: RunFacts, row: RunRow) -> list[Finding]:
     """Whether there is something that makes an open run go on (SPEC S3). Who is not WAITING is swept by recovery."""
+    if facts.is_left:
+        message = f"its parent {row.parent_run_id} has ended, and nobody has told it to end"
+        return [Finding(check=Check.WAKE_SOURCE, subject="parent", message=message, run_id=run_id)]
     if row.state != RunState.WAITING.value:
         return []
 
