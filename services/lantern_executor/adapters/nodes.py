@@ -16,7 +16,7 @@ from lantern.program.calls import FunctionCall, HttpCall
 from lantern.program.calls import StepCall as LocalCall
 from lantern.program.failures import failure_of
 from lantern.registry import Tool
-from lantern_executor.adapters.providers import PROVIDERS, ModelCall
+from lantern_executor.adapters.providers import OPENAI, PROVIDERS, ModelCall
 from lantern_executor.domain.step import Completed, StepCall, StepContext
 from lantern_kernel import reasons
 from lantern_kernel.errors import InvalidField, LanternError
@@ -133,8 +133,8 @@ def _request(spec: Mapping[str, Any], *, keyed: bool) -> HttpCall:
 
 
 def _question(spec: Mapping[str, Any]) -> ModelCall:
-    """The question of an ai-step: `{"provider", "model", "prompt" or "messages", "system", ...}`."""
-    provider = _text(spec, "provider")
+    """The question of an ai-step: `{"model", "prompt" or "messages", "provider", "system", ...}`."""
+    provider: Any = spec.get("provider", OPENAI)
     if provider not in PROVIDERS:
         raise InvalidField("provider", f"{provider!r} is none of {', '.join(PROVIDERS)}")
     messages: Any = spec.get("messages")

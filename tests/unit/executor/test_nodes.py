@@ -113,7 +113,7 @@ async def test_a_connector_makes_the_request_that_its_data_says() -> None:
 
 
 async def test_an_ai_step_asks_what_its_data_says() -> None:
-    spec = {"provider": "openai", "model": "m", "prompt": "Hi", "maxTokens": 5, "parameters": {"top_p": 1}}
+    spec = {"model": "m", "prompt": "Hi", "maxTokens": 5, "parameters": {"top_p": 1}}
     call = await made("ai-step", spec)
     assert call == ModelCall(
         provider="openai",
@@ -142,6 +142,7 @@ ASK = {"provider": "openai", "model": "m", "prompt": "Hi"}
         ("connector", {"url": "http://shop/", "headers": {"X-A": 1}}, "headers"),
         ("connector", {"url": "http://shop/", "connector": "fax"}, "connector"),
         ("ai-step", {**ASK, "provider": "nobody"}, "provider"),
+        ("ai-step", {**ASK, "provider": None}, "provider"),
         ("ai-step", {**ASK, "model": ""}, "model"),
         ("ai-step", {**ASK, "prompt": 7}, "prompt"),
         ("ai-step", {**ASK, "messages": []}, "messages"),
