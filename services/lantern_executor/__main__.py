@@ -19,9 +19,12 @@ from lantern import registry
 from lantern.api.executor.v1 import executor_service_pb2 as pb
 from lantern.api.executor.v1.executor_service_pb2_grpc import add_ExecutorServiceServicer_to_server
 from lantern_executor.adapters.addresses import JournalAddresses
-from lantern_executor.adapters.journal import GrpcJournal, JournalProcesses
+from lantern_executor.adapters.graphs import AllPrograms, GraphPrograms, interpreted, interpreter_digest
+from lantern_executor.adapters.journal import GrpcJournal, JournalProcesses, PublishedDefinitions
 from lantern_executor.adapters.keeper_process import KeeperProcess
+from lantern_executor.adapters.nodes import Nodes
 from lantern_executor.adapters.programs import WorkflowPrograms
+from lantern_executor.adapters.providers import ANTHROPIC, OPENAI, Providers, ProviderSettings
 from lantern_executor.adapters.session import Session, WorkerIdentity
 from lantern_executor.adapters.sources import SystemSources
 from lantern_executor.adapters.steps import THREADS_DEFAULT, LocalStepRunner, http_session
@@ -58,12 +61,13 @@ def main() -> None:
         log.warning("unknown setting", extra={"action": "unknown_setting", "hint": sentence})
     try:
         definitions = registry.load_modules(settings.modules)
+        tools = registry.load_tools(settings.modules)
     except registry.LoadError as error:
         _refuse(str(error))
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)  # halves the 99th percentile at 512 runs
     try:
-        uvloop.run(serve(settings, definitions))
+        uvloop.run(serve(settings, definitions, tools))
     except LanternError as error:
         _refuse(error.message)
 
@@ -73,22 +77,29 @@ def _refuse(message: str) -> Never:
     sys.exit(EXIT_MISCONFIGURED)
 
 
-async def serve(settings: Settings, definitions: Mapping[str, registry.Definition]) -> None:
+async def serve(
+    settings: Settings, definitions: Mapping[str, registry.Definition], tools: Mapping[str, registry.Tool]
+) -> None:
     """Serves until a signal comes, then drains."""
     Watchdog(settings.stall_limit_s).start()
     threads = ThreadPoolExecutor(THREADS_DEFAULT, thread_name_prefix=THREAD_PREFIX)
     asyncio.get_running_loop().set_default_executor(threads)
-    runner = LocalStepRunner(http_session, THREADS_DEFAULT)
-    programs = WorkflowPrograms(definitions, runner)
-    identity = WorkerIdentity(
-        worker_id=f"executor-{uuid.uuid4().hex}", capacity=settings.capacity, offers=programs.offers()
-    )
     # From a random one on: executors that are all told the same list are spread over it.
     first = random.randrange(len(settings.journal))  # noqa: S311 - no secret
     addresses = JournalAddresses((*settings.journal[first:], *settings.journal[:first]))
+    processes = JournalProcesses(addresses, channels.connect)
+    runner = LocalStepRunner(http_session, THREADS_DEFAULT)
+    providers = Providers(_provider_settings(settings))
+    digest = interpreter_digest()
+    graphs = GraphPrograms(
+        PublishedDefinitions(processes), interpreted(digest), Nodes(tools, runner, providers), digest
+    )
+    programs = AllPrograms(WorkflowPrograms(definitions, runner), graphs)
+    identity = WorkerIdentity(
+        worker_id=f"executor-{uuid.uuid4().hex}", capacity=settings.capacity, offers=programs.offers()
+    )
     keeper = KeeperProcess(identity.worker_id, addresses, settings.stall_limit_s)
     session = Session(addresses, identity, keeper)
-    processes = JournalProcesses(addresses, channels.connect)
     executor = Executor(
         journal=GrpcJournal(processes, session),
         programs=programs,
@@ -109,7 +120,15 @@ async def serve(settings: Settings, definitions: Mapping[str, registry.Definitio
     await session.close()
     await processes.close()
     await runner.close()
+    await providers.close()
     await _leave_threads(threads)
+
+
+def _provider_settings(settings: Settings) -> dict[str, ProviderSettings]:
+    return {
+        OPENAI: ProviderSettings(base_url=settings.openai_base_url, api_key=settings.openai_api_key),
+        ANTHROPIC: ProviderSettings(base_url=settings.anthropic_base_url, api_key=settings.anthropic_api_key),
+    }
 
 
 def _reachable(address: str) -> str:

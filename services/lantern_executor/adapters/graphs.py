@@ -2,17 +2,21 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Protocol
 
 from lantern_executor.adapters.nodes import Nodes
 from lantern_executor.domain.run import Offer, Run
 from lantern_executor.domain.step import StepCall
 from lantern_executor.ports import Program, ProgramsPort
+from lantern_kernel import graph as graph_package
 from lantern_kernel import program, reasons
 from lantern_kernel.commands import Command
 from lantern_kernel.errors import LanternError
+from lantern_kernel.graph import definition
+from lantern_kernel.graph.compiled import CompiledGraph
+from lantern_kernel.graph.interpreter import Interpreter, NodeWork, RunFacts
 from lantern_kernel.names import ANY_AGENT
 from lantern_kernel.outcomes import Happening
 from lantern_kernel.program import ReplayView
@@ -23,23 +27,15 @@ KEPT_MAX = 256
 """Definitions, parsed; the one that was used longest ago goes first."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeWork:
-    """What a node does outside of the run."""
-
-    # tool, connector or ai-step.
-    node_type: str
-    # What its data came to, JSON.
-    spec: bytes
-    # Whether the idempotency key is sent along.
-    keyed: bool = True
-
-
-class Interpreter(program.Program, Protocol):
+class GraphRun(program.Program, Protocol):
     """A graph that is being run."""
 
     def node_work(self, step_id: str) -> NodeWork:
         """What to execute for a step that it issued."""
+        ...
+
+    def answer_query(self, name: str, payload: bytes) -> bytes:
+        """See AnswersQueries."""
         ...
 
 
@@ -51,14 +47,35 @@ class Definitions(Protocol):
         ...
 
 
-Begin = Callable[[Run], Interpreter]
+Begin = Callable[[Run], GraphRun]
 """Makes the interpreter of one run of a parsed graph."""
+
+
+def interpreted(digest: str) -> Callable[[bytes], Begin]:
+    """Makes of a definition what begins its runs, in the interpreter of that digest."""
+
+    def parse(content: bytes) -> Begin:
+        graph = CompiledGraph(definition.parse(content))
+        return lambda run: Interpreter(
+            graph, RunFacts(run_id=run.run_id, workflow_id=run.workflow_id, input=run.input), digest
+        )
+
+    return parse
+
+
+def interpreter_digest() -> str:
+    """SHA-256 (hex) over the interpreter's own code: another one may replay what this one could not."""
+    total = sha256(b"lantern.graph.interpreter.v1\0")
+    for file in sorted(Path(graph_package.__path__[0]).glob("*.py")):
+        content = file.read_bytes()
+        total.update(b"%d:%b%d:%b" % (len(file.name), file.name.encode(), len(content), content))
+    return total.hexdigest()
 
 
 class GraphProgram:
     """One run of a graph."""
 
-    def __init__(self, interpreter: Interpreter, nodes: Nodes, digest: str) -> None:
+    def __init__(self, interpreter: GraphRun, nodes: Nodes, digest: str) -> None:
         self._interpreter, self._nodes = interpreter, nodes
         # Of the interpreter: what a run pins cannot change, so only another interpreter can mend its replay.
         self.digest = digest
@@ -88,6 +105,10 @@ class GraphProgram:
         """See Program."""
         work = self._interpreter.node_work(step_id)
         return self._nodes.step_call(work.node_type, work.spec, keyed=work.keyed)
+
+    def answer_query(self, name: str, payload: bytes) -> bytes:
+        """See AnswersQueries."""
+        return self._interpreter.answer_query(name, payload)
 
     def close(self) -> None:
         """See Program."""

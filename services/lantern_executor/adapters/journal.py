@@ -100,6 +100,18 @@ class JournalProcesses:
             await stubs.channel.close()
 
 
+class PublishedDefinitions:
+    """The definitions of published agents, asked of the journal."""
+
+    def __init__(self, processes: JournalProcesses) -> None:
+        self._processes = processes
+
+    async def get_definition(self, tenant_id: str, name: str, digest: str) -> bytes:
+        """A version of a published agent, by the digest of its definition; AGENT_NOT_FOUND."""
+        request = agent_pb.GetAgentDefinitionRequest(tenant_id=tenant_id, name=name, digest=digest)
+        return (await _answered(lambda: self._processes.present.agents.GetAgentDefinition(request))).definition
+
+
 class GrpcJournal:
     """JournalPort over one session, and the processes that its unary calls go to."""
 
@@ -221,11 +233,6 @@ class GrpcJournal:
         """See JournalPort. A broken connection is taken up where it broke."""
         content = bytearray()
         return await _answered(lambda: blobs.fetch(self._processes.present.blobs, tenant_id, blob, content))
-
-    async def get_definition(self, tenant_id: str, name: str, digest: str) -> bytes:
-        """A version of a published agent, by the digest of its definition; AGENT_NOT_FOUND."""
-        request = agent_pb.GetAgentDefinitionRequest(tenant_id=tenant_id, name=name, digest=digest)
-        return (await _answered(lambda: self._processes.present.agents.GetAgentDefinition(request))).definition
 
     async def settle_side_effect(self, context: StepContext, *, delivered: bool, result: Content) -> None:
         """See JournalPort."""

@@ -27,7 +27,7 @@ from executor_fakes import (
 import lantern
 from lantern.registry import Tool
 from lantern_executor.adapters import graphs
-from lantern_executor.adapters.graphs import AllPrograms, GraphPrograms, NodeWork
+from lantern_executor.adapters.graphs import AllPrograms, GraphPrograms
 from lantern_executor.adapters.nodes import STEP_TYPES, Nodes
 from lantern_executor.adapters.steps import LocalStepRunner
 from lantern_executor.application.drive import Drive
@@ -36,6 +36,7 @@ from lantern_executor.domain.run import HandBack, Run
 from lantern_kernel import payloads, reasons
 from lantern_kernel.commands import Command, Fail, RunStep, Succeed
 from lantern_kernel.errors import LanternError
+from lantern_kernel.graph.interpreter import NodeWork
 from lantern_kernel.outcomes import Happening, Outcome
 from lantern_kernel.program import ReplayView
 
@@ -77,6 +78,9 @@ class Chain:
 
     def marker_value(self, step_id: str) -> bytes:
         raise AssertionError(step_id)
+
+    def answer_query(self, name: str, payload: bytes) -> bytes:
+        raise AssertionError(name)
 
     def node_work(self, step_id: str) -> NodeWork:
         node = self._nodes[step_id]
