@@ -256,8 +256,8 @@ async def test_nonsense_is_refused_by_name(tmp_path: Path) -> None:
         await at.executor().Drive(executor_pb.DriveRequest(epoch=2**63 - 1, agent_name="chain", **good))
         other = executor_pb.DriveRequest(run_id=good["run_id"], worker_id="other", epoch=1, agent_name="chain")
         assert await _refusal(at, other) == (reasons.LEASE_LOST, None)
-        unknown = executor_pb.DriveRequest(epoch=1, agent_name="nobody", **good)
-        assert (await _refusal(at, unknown))[0] == reasons.AGENT_NOT_FOUND
+        # Whether somebody has published an agent of that name is for the journal to say: found out as well.
+        await at.executor().Drive(executor_pb.DriveRequest(epoch=1, agent_name="nobody", **good))
         run = await at.start_run("chain", {"steps": 1, "ms": 1}, "fine")
         await at.until(run.run_id, "SUCCEEDED")
 
