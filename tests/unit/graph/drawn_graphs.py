@@ -6,7 +6,7 @@ from typing import Any
 Tails = list[tuple[str, str]]
 """Ways out that lead nowhere yet: node and label."""
 
-CONDITION = "size(string(input)) > 0"
+CONDITION = "size(input) > 0"
 
 
 class Drawing:
