@@ -86,12 +86,13 @@ class Drawing:
         return [(self._enter(tails, self._node("subagent", agent="other", input=None)), "")]
 
     def _condition(self, tails: Tails, depth: int) -> Tails:
-        node_id = self._enter(tails, self._node("condition", expression=CONDITION))
+        node_id = self._enter(tails, self._node("condition", expression=self._chance.choice((CONDITION, "1 > 2"))))
         return [*self._sequence([(node_id, "true")], depth + 1), (node_id, "false")]
 
     def _switch(self, tails: Tails, depth: int) -> Tails:
-        node_id = self._enter(tails, self._node("switch", expression="'a'"))
         labels = ["a", "b", "default"][: self._chance.randint(1, 3)]
+        case = self._chance.choice(["a", "b", "none of them"][: len(labels)])
+        node_id = self._enter(tails, self._node("switch", expression=f"'{case}'"))
         return [tail for label in labels for tail in self._sequence([(node_id, label)], depth + 1)]
 
     def _parallel(self, tails: Tails, depth: int) -> Tails:
