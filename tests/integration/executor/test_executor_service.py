@@ -257,7 +257,8 @@ async def test_nonsense_is_refused_by_name(tmp_path: Path) -> None:
         other = executor_pb.DriveRequest(run_id=good["run_id"], worker_id="other", epoch=1, agent_name="chain")
         assert await _refusal(at, other) == (reasons.LEASE_LOST, None)
         # Whether somebody has published an agent of that name is for the journal to say: found out as well.
-        await at.executor().Drive(executor_pb.DriveRequest(epoch=1, agent_name="nobody", **good))
+        unknown = good | {"run_id": "0192f0c1-2345-7abc-8def-0123456789ac"}
+        await at.executor().Drive(executor_pb.DriveRequest(epoch=1, agent_name="nobody", **unknown))
         run = await at.start_run("chain", {"steps": 1, "ms": 1}, "fine")
         await at.until(run.run_id, "SUCCEEDED")
 
