@@ -162,6 +162,10 @@ class FakeClient:
         self._call("resume", (run_id, fields))
         return self.taken
 
+    async def reset(self, run_id: str, to_seq: int, **fields: Any) -> Run:
+        self._call("reset", (run_id, to_seq))
+        return make_run(state="QUEUED")
+
     async def approvals(self, *, page_size: int = 100, page_token: str = "", **fields: Any) -> ApprovalPage:
         self._call("approvals", (page_size, page_token, fields))
         first = int(page_token or 0)

@@ -9,7 +9,7 @@ from typing import Annotated, Optional
 import typer
 from typer import rich_utils
 
-from lantern.cli import agents, approvals, archives, asking, endpoints, run_export, run_query, runs
+from lantern.cli import agents, approvals, archives, asking, endpoints, redriving, run_export, run_query, runs
 from lantern.cli.console import print_line
 from lantern.cli.faults import report_os_error, reported
 
@@ -22,6 +22,7 @@ app = typer.Typer(
 
 runs.app.command("export")(run_export.export)
 runs.app.command("query")(asking.query)
+runs.app.command("redrive")(redriving.redrive)
 runs.app.command("update")(asking.update)
 app.add_typer(runs.app, name="runs")
 app.add_typer(agents.app, name="agents")

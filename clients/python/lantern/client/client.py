@@ -323,6 +323,20 @@ class Client(Connection):
         """Lets a paused run go on, and one that waits on operator, code_fix or budget try again. RUN_CLOSED."""
         return await self._send(run_id, "resume", "", b"", request_id)
 
+    async def reset(self, run_id: str, to_seq: int, *, request_id: str | None = None) -> Run:
+        """Sets a run that waits on code_fix back to an event, and queues it; nothing is taken away.
+
+        What stands behind the event is not replayed but done anew, under the keys that it had; what came from others
+        (signals, ends of children) is kept. InvalidField where it waits on something else or there is no such event.
+
+        Args:
+            run_id: The run.
+            to_seq: The last event that is replayed, from 1.
+            request_id: Makes a repeat of this call harmless; by default a new one.
+        """
+        request = pb.ResetRunRequest(run_id=run_id, to_seq=to_seq, request_id=request_id or new_request_id())
+        return run_from_wire((await self._call(self._journal.ResetRun, request)).run)
+
     async def approvals(
         self,
         *,
