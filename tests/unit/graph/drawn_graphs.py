@@ -10,12 +10,21 @@ CONDITION = "size(input) > 0"
 
 
 class Drawing:
-    """Draws one graph that is well made."""
+    """Draws one graph that is well made.
+
+    Attributes:
+        joins: The join of each parallel.
+        breakable: Tools and approvals whose failure, where nothing leads on from it, stops nothing beside it: it ends
+            the run, or one branch of a parallel that goes on.
+    """
 
     def __init__(self, chance: Random) -> None:
         self._chance = chance
         self.nodes: list[dict[str, Any]] = []
         self.edges: list[dict[str, Any]] = []
+        self.joins: dict[str, str] = {}
+        self.breakable: set[str] = set()
+        self._around: list[str] = []
 
     def draw(self) -> dict[str, Any]:
         """A definition."""
@@ -31,6 +40,23 @@ class Drawing:
         node_id = f"{node_type}-{len(self.nodes)}"
         self.nodes.append({"id": node_id, "type": node_type, "data": data})
         return node_id
+
+    def _is_breakable(self) -> bool:
+        around = [each for each in self._around if each != "loop"]
+        return not around or around[-1] == "goes on"
+
+    def _outside(self) -> str:
+        """A node that is a step, and is told in which round of what it is done."""
+        known = [name for name, owner in (("index", "map"), ("iteration", "loop")) if owner in self._around]
+        told = {"x": "{{ input }}", "at": [f"{{{{ {name} }}}}" for name in known]}
+        retry = {"retry": {"maxAttempts": 3, "retryableClasses": ["any"]}} if self._chance.random() < 0.3 else {}
+        match self._chance.randrange(4):
+            case 0:
+                return self._node("connector", connector="http", url="http://host/", body=told, **retry)
+            case 1:
+                return self._node("ai-step", provider="openai", model="m", messages=told, **retry)
+            case _:
+                return self._node("tool", tool="work", input=told, **retry)
 
     def _edge(self, tail: tuple[str, str], target: str) -> None:
         label = {"label": tail[1]} if tail[1] else {}
@@ -54,8 +80,9 @@ class Drawing:
 
     def _tool(self, tails: Tails, depth: int) -> Tails:
         del depth
-        retry = {"retry": {"maxAttempts": 3, "retryableClasses": ["any"]}} if self._chance.random() < 0.3 else {}
-        node_id = self._enter(tails, self._node("tool", tool="work", input={"x": "{{ input }}"}, **retry))
+        node_id = self._enter(tails, self._outside())
+        if self._is_breakable():
+            self.breakable.add(node_id)
         return [(node_id, ""), *([(node_id, "error")] if self._chance.random() < 0.3 else [])]
 
     def _transform(self, tails: Tails, depth: int) -> Tails:
@@ -65,6 +92,8 @@ class Drawing:
     def _approval(self, tails: Tails, depth: int) -> Tails:
         del depth
         node_id = self._enter(tails, self._node("approval", title="Go on?"))
+        if self._is_breakable():
+            self.breakable.add(node_id)
         return [
             (node_id, self._chance.choice(("", "approved"))),
             *([(node_id, "denied")] if self._chance.random() < 0.5 else []),
@@ -97,8 +126,12 @@ class Drawing:
 
     def _parallel(self, tails: Tails, depth: int) -> Tails:
         node_id = self._enter(tails, self._node("parallel", maxConcurrency=2))
+        if goes_on := self._chance.random() < 0.5:
+            self.nodes[-1]["data"]["onError"] = "continue"
+        self._around.append("goes on" if goes_on else "parallel")
         inner = [self._sequence([(node_id, "")], depth + 1) for _ in range(self._chance.randint(2, 3))]
-        join = self._node("join")
+        self._around.pop()
+        join = self.joins[node_id] = self._node("join")
         for branch in inner:
             self._enter(branch, join)
         return [(join, "")]
@@ -110,7 +143,9 @@ class Drawing:
         return self._repeat(self._enter(tails, self._node("map", items="[1, 2]")), depth)
 
     def _repeat(self, node_id: str, depth: int) -> Tails:
+        self._around.append(node_id.partition("-")[0])
         self._enter(self._sequence([(node_id, "body")], depth + 1), node_id)
+        self._around.pop()
         return [(node_id, "done")]
 
 

@@ -28,7 +28,7 @@ def play(env: Environment, definition: dict[str, Any]) -> Any:
     env.offer(graph_agent("other", OTHER))
     caught = {edge["source"] for edge in definition["edges"] if edge.get("label") == "error"}
     for node in definition["nodes"]:
-        if node["type"] == "tool":
+        if node["type"] in ("tool", "connector", "ai-step"):
             env.fake(node["id"], fails if node["id"] in caught else f"did {node['id']}")
     run = env.start("g", [1])
     for _ in range(400):

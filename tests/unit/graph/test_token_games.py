@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from drawn_graphs import Drawing
-from tokens import Forecast, TokenGame
+from tokens import FAILED, Forecast, TokenGame
 
+from lantern import RunFailed
 from lantern.testing import Environment, check_every_fault
 from lantern.testing.graphs import graph_agent
 from lantern_kernel.graph.check import faults_of
@@ -35,23 +36,33 @@ class Play:
     """A drawn graph and everything around it: which tools fail, what is denied."""
 
     def __init__(self, chance: Random) -> None:
-        self.graph = Drawing(chance).draw()
+        drawing = Drawing(chance)
+        self.graph, self.joins = drawing.draw(), drawing.joins
         for node in self.graph["nodes"]:
             if node["type"] == "end":
                 node["data"]["output"] = {"end": node["id"], "steps": "{{ steps }}"}
         ways = [(edge["source"], edge.get("label", "")) for edge in self.graph["edges"]]
         self.failing = {source for source, label in ways if label == "error" and chance.random() < 0.5}
         self.denied = {source for source, label in ways if label == "denied" and chance.random() < 0.5}
+        self.caught = self.failing | self.denied
+        broken = {node_id for node_id in sorted(drawing.breakable) if chance.random() < 0.1}
+        ways_on = {source for source, label in ways if label in ("error", "denied")}
+        asked = {node["id"] for node in self.graph["nodes"] if node["type"] == "approval"}
+        self.failing |= broken - ways_on - asked
+        self.denied |= broken & asked - ways_on
 
-    def decide(self, node: dict[str, Any]) -> tuple[Any, str]:
-        """What a node comes to, and the label of the way on."""
+    def decide(self, node: dict[str, Any], rounds: list[int]) -> tuple[Any, str]:
+        """What a node comes to, and the label of the way on; see TokenGame."""
+        if node["id"] in (self.failing | self.denied) - self.caught:
+            denial = {"decision": "denied", "by": "ann", "data": None}
+            return (denial if node["id"] in self.denied else None), FAILED
         match node["type"]:
             case "trigger":
                 return INPUT, ""
             case "transform":
                 return 2, ""
-            case "tool":
-                return (None, "error") if node["id"] in self.failing else (f"by {node['id']}", "")
+            case "tool" | "connector" | "ai-step":
+                return (None, "error") if node["id"] in self.failing else (f"by {node['id']} in {rounds}", "")
             case "subagent":
                 return "from another", ""
             case "approval":
@@ -70,13 +81,13 @@ class Play:
 
     def forecast(self, chance: Random) -> Forecast:
         """What it has to come to."""
-        return TokenGame(self.graph, self.decide, chance).play()
+        return TokenGame(self.graph, self.joins, self.decide, chance).play()
 
     def run(self, env: Environment) -> Any:
         """Runs it, whoever it waits for included; gives what it came to."""
         env.offer(graph_agent("g", self.graph), graph_agent("other", OTHER))
         for number, node in enumerate(self.graph["nodes"]):
-            if node["type"] == "tool":
+            if node["type"] in ("tool", "connector", "ai-step"):
                 env.fake(node["id"], self._stand_in(node["id"]), takes_s=number % 3)
         run = env.start("g", INPUT)
         # A signal is sent only where nothing else goes on any more: those with a time-out are over by then.
@@ -92,21 +103,31 @@ class Play:
             else:
                 run.approve(asked, by="ann")
             env.finish(run.run_id)
-        return run.result()
+        try:
+            return run.result()
+        except RunFailed:
+            return {"end": "", "steps": {}}
 
     def _stand_in(self, node_id: str) -> Any:
         def stand_in(spec: Any) -> str:
-            assert spec == {"tool": "work", "input": {"x": INPUT}}
+            told = spec.get("input") or spec.get("body") or spec["messages"]
+            assert told["x"] == INPUT
             if node_id in self.failing:
                 raise ValueError("broken")
-            return f"by {node_id}"
+            return f"by {node_id} in {told['at']}"
 
         return stand_in
 
 
-def seen(steps: dict[str, Any]) -> dict[str, Any]:
+def seen(value: Any) -> Any:
     """What an end sees of nodes, with True in place of errors."""
-    return {node_id: ({"error": True} if "error" in each else each) for node_id, each in steps.items()}
+    if isinstance(value, dict):
+        members: dict[str, Any] = value
+        return {name: True if name == "error" else seen(each) for name, each in members.items()}
+    if isinstance(value, list):
+        items: list[Any] = value
+        return [seen(each) for each in items]
+    return value
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -4,7 +4,7 @@ Any token may move next: what the run comes to does not depend on it. Every toke
 is inside of; joins and maps count the tokens that came.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -14,6 +14,10 @@ ROUNDS = 2
 
 Frames = tuple[tuple[str, int], ...]
 """Owner and number of each round or branch around a token, from the outermost on."""
+
+FAILED = "failed"
+
+Decide = Callable[[dict[str, Any], list[int]], tuple[Any, str]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +38,7 @@ class Forecast:
 
     # The ids of all steps that are executed.
     executed: set[str] = field(default_factory=set[str])
-    # The end that is reached.
+    # The end that is reached; empty where the run fails.
     end: str = ""
     # What the end sees of the nodes before it; of one that failed, `error` is True.
     steps: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -45,14 +49,16 @@ class TokenGame:
 
     Args:
         graph: A definition that is well made.
-        decide: What a node comes to, and the label of the way on; an Exception for a failure.
+        joins: The join of each parallel.
+        decide: What a node comes to in the rounds that it is in (of the innermost map, of the innermost loop), and the
+            label of the way on: `error` for a failure that has one, FAILED for one that has none.
         chance: Which token moves next.
     """
 
-    def __init__(self, graph: dict[str, Any], decide: Callable[[dict[str, Any]], tuple[Any, str]], chance: Random):
+    def __init__(self, graph: dict[str, Any], joins: Mapping[str, str], decide: Decide, chance: Random) -> None:
         self._nodes = {node["id"]: node for node in graph["nodes"]}
         self._edges: list[dict[str, Any]] = graph["edges"]
-        self._decide, self._chance = decide, chance
+        self._joins, self._decide, self._chance = joins, decide, chance
         # By the rounds of maps that it belongs to: what lies in the body of a map is seen in that round alone.
         self._seen: dict[Frames, dict[str, Any]] = {(): {}}
         self._came: dict[tuple[str, Frames], dict[int, Any]] = {}
@@ -106,13 +112,29 @@ class TokenGame:
         rounds = "".join(f"[{at}]" for owner, at in token.frames if self._nodes[owner]["type"] != "parallel")
         if node["type"] in ("tool", "connector", "ai-step"):
             self._forecast.executed.add(token.at + rounds)
-        output, label = self._decide(node)
+        output, label = self._decide(node, self._rounds(token.frames))
+        if label == FAILED:
+            if output is not None:
+                # It came to something, a denial, from which nothing leads on.
+                self._scope(token.frames)[token.at] = {"output": output}
+            return self._fail(token.frames)
         if label == "error":
             self._scope(token.frames)[token.at] = {"error": True}
             return self._leave(token, "error", None)
         ways = self._labels(token.at)
         fallback = "default" if node["type"] == "switch" else ""
         return self._note(token, output, label if label in ways else fallback)
+
+    def _rounds(self, frames: Frames) -> list[int]:
+        innermost = {self._nodes[owner]["type"]: at for owner, at in frames}
+        return [innermost[kind] for kind in ("map", "loop") if kind in innermost]
+
+    def _fail(self, frames: Frames) -> list[Token]:
+        while frames and self._nodes[frames[-1][0]]["type"] == "loop":
+            frames = frames[:-1]
+        if not frames:
+            return []
+        return [Token(at=self._joins[frames[-1][0]], frames=frames, last={"error": True})]
 
     def _join(self, token: Token) -> list[Token]:
         owner, number = token.frames[-1]
