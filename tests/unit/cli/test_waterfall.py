@@ -199,3 +199,19 @@ def test_a_payload_that_is_not_readable_is_no_fault_of_the_picture(payload: byte
 
 def test_an_end_without_its_beginning_is_shown():
     assert short(build(History().completed("a", 5).events)) == [("a", 1, "ok")]
+
+
+@pytest.mark.parametrize(("decision", "outcome"), [("approved", "ok"), ("denied", "failed"), ("expired", "failed")])
+def test_approvals_and_children_last_until_they_are_answered(decision: str, outcome: str):
+    history = History().run().grant(1)
+    history.add(kinds.APPROVAL_REQUESTED, 5, step="ok", approvalId="ok")
+    history.add(kinds.STEP_WAITING, 5, step="ok", on="approval")
+    history.add(kinds.CHILD_STARTED, 6, step="part", agent="worker")
+    history.add(kinds.RUN_PARKED, 7, on="approval").grant(20, "approval")
+    history.add(kinds.APPROVAL_DECIDED, 21, step="ok", decision=decision, by="ann")
+    history.add(kinds.CHILD_COMPLETED, 30, step="part", state="SUCCEEDED", runId="r1")
+    picture = build(history.events)
+    assert short(picture) == [("ok", 0, outcome), ("part", 0, "ok"), ("approval", 0, "ok")]
+    assert bars(picture)[0].note == f"{decision} by ann"
+    assert bars(picture)[0].end_us == START_US + 21_000
+    assert bars(picture)[1].end_us == START_US + 30_000

@@ -130,7 +130,7 @@ def _bar(bar: Bar, scale: _Scale, now_us: int) -> Text:
     track.append(" " * (scale.bar_cells - last - 1))
     word = "waited" if bar.what == "wait" and bar.end_us is not None else bar.outcome.value
     tries = f"{bar.attempt}/{bar.attempts_max}" if bar.attempts_max > 1 else str(bar.attempt) if bar.attempt > 1 else ""
-    attempt = {"timer": "timer", "wait": "wait"}.get(bar.what, tries)
+    attempt = {"timer": "timer", "wait": "wait", "approval": "asked", "child": "child"}.get(bar.what, tries)
     return _line(bar.label, attempt, track, duration(max(0, end_us - bar.begin_us)), word, style, scale)
 
 

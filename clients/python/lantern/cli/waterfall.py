@@ -36,13 +36,13 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bar:
-    """Something that lasted: a step's attempt, a timer, a wait of the whole run."""
+    """Something that lasted: a step's attempt, a timer, an approval, a child, a wait of the whole run."""
 
-    # Step id, timer id, or what the run waited on.
+    # The id of the step, timer, approval or child, or what the run waited on.
     label: str
-    # step, timer or wait.
+    # step, timer, approval, child or wait.
     what: str
-    # 1 for the first try of a step; 0 for timers and waits.
+    # 1 for the first try of a step; 0 for all else.
     attempt: int = 0
     # How many tries the step has at most; 0 where not known.
     attempts_max: int = 0
@@ -54,7 +54,7 @@ class Bar:
     end_us: int | None = None
     # How it ended.
     outcome: Outcome
-    # What went wrong, and what is done about it; empty where nothing did.
+    # What went wrong and what is done about it, who decided, or which run it was; may be empty.
     note: str = ""
 
 
@@ -161,8 +161,20 @@ class _Builder:
                 self._end("timer", event.step_id, event, Outcome.COMPLETED)
             case kinds.RUN_PARKED:
                 self._park(event, facts)
+            case kinds.APPROVAL_REQUESTED:
+                self._begin("approval", event.step_id, _bar(event, "approval"))
+            case kinds.APPROVAL_DECIDED:
+                outcome = Outcome.COMPLETED if facts.get("decision") == "approved" else Outcome.FAILED
+                self._end("approval", event.step_id, event, outcome, _decision_note(facts))
+            case kinds.CHILD_STARTED:
+                self._begin("child", event.step_id, _bar(event, "child", note=str(facts.get("agent", ""))))
+            case kinds.CHILD_COMPLETED:
+                outcome = Outcome.COMPLETED if facts.get("state") == "SUCCEEDED" else Outcome.FAILED
+                self._end("child", event.step_id, event, outcome, f"run {facts.get('runId', '')}")
             case kinds.STEP_WAITING:
-                self._end("step", event.step_id, event, Outcome.UNKNOWN)
+                # An approval's own wait is told by its bar.
+                if ("approval", event.step_id) not in self._open:
+                    self._end("step", event.step_id, event, Outcome.UNKNOWN)
             case kinds.RUN_STARTED:
                 pass
             case kind if kind in kinds.TERMINAL:
@@ -296,6 +308,11 @@ def _integer(value: object) -> int:
 def _error_note(facts: Mapping[str, Any]) -> str:
     code, message = str(facts.get("code", "")), str(facts.get("message", ""))
     return f"{code}: {message}" if message else code
+
+
+def _decision_note(facts: Mapping[str, Any]) -> str:
+    by = str(facts.get("by", ""))
+    return str(facts.get("decision", "")) + (f" by {by}" if by else "")
 
 
 def _retry_note(facts: Mapping[str, Any]) -> str:
