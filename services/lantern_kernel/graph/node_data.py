@@ -15,6 +15,9 @@ from lantern_kernel.names import USER_ID
 
 VARIABLES = frozenset({"input", "steps", "item", "index", "iteration", "run"})
 
+PROVIDERS = ("anthropic", "openai")
+METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+
 CONCURRENCY_MAX = 100
 ITERATIONS_MAX = 500
 WAIT_MS_MAX = 366 * 24 * 3600 * 1000
@@ -71,6 +74,15 @@ def text(value: Any) -> str | None:
     return "is no text" if not isinstance(value, str) or not value else template(value)
 
 
+def known_text(*known: str) -> Check:
+    """One of these texts, or a template that gives one."""
+
+    def check(value: Any) -> str | None:
+        return template(value) if isinstance(value, str) and _PLACE.search(value) else one_of(*known)(value)
+
+    return check
+
+
 def truth(value: Any) -> str | None:
     """True or false."""
     return None if isinstance(value, bool) else "is neither true nor false"
@@ -108,8 +120,8 @@ _POLICY: Mapping[str, Check] = {
 
 _REQUIRED: Mapping[str, Mapping[str, Check]] = {
     types.TOOL: {"tool": text},
-    types.CONNECTOR: {"connector": text},
-    types.AI_STEP: {"provider": text, "model": text},
+    types.CONNECTOR: {"connector": known_text("http"), "url": text},
+    types.AI_STEP: {"model": text},
     types.SUBAGENT: {"agent": _name},
     types.APPROVAL: {"title": text},
     types.WAIT_SIGNAL: {"signal": _name},
@@ -122,8 +134,9 @@ _REQUIRED: Mapping[str, Mapping[str, Check]] = {
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     types.END: {"output": template},
     types.TOOL: {"input": template, **_POLICY},
-    types.CONNECTOR: {"method": text, "url": text, "headers": template, "body": template, **_POLICY},
+    types.CONNECTOR: {"method": known_text(*METHODS), "headers": template, "body": template, **_POLICY},
     types.AI_STEP: {
+        "provider": known_text(*PROVIDERS),
         "prompt": template,
         "messages": template,
         "system": template,
@@ -203,6 +216,12 @@ def faults_of_settings(settings: Mapping[str, Any]) -> Iterator[Fault]:
     for name, members in _SETTINGS.items():
         if isinstance(settings.get(name), dict):
             yield from _faults_of_members(pointer("settings", name), settings[name], members)
+    gate: Any = settings.get("confidence")
+    if isinstance(gate, dict):
+        for name in ("threshold", "types"):
+            if name not in gate:
+                path = pointer("settings", "confidence", name)
+                yield Fault(path=path, code="missing_data", message=f"{name} is required: without it nothing is gated")
 
 
 def _object(value: Any) -> str | None:

@@ -194,3 +194,30 @@ def test_a_long_chain_is_checked():
     names = [f"t{n}" for n in range(900)]
     ways = ["in>t0", *(f"{a}>{b}" for a, b in itertools.pairwise(names)), "t899>out"]
     assert told([START, END, *tools(*names)], ways) == []
+
+
+def told_of(node_type: str, **data: Any) -> list[tuple[str, str]]:
+    return told([START, node("n", node_type, **data), END], ["in>n", "n>out"])
+
+
+def test_an_ai_step_asks_a_provider_that_there_is_or_the_usual_one():
+    ask = {"model": "m", "prompt": "?"}
+    assert told_of("ai-step", **ask) == []
+    assert told_of("ai-step", provider="anthropic", **ask) == []
+    assert told_of("ai-step", provider="{{ input.provider }}", **ask) == []
+    assert told_of("ai-step", provider="opnai", **ask) == [("bad_data", "/nodes/1/data/provider")]
+
+
+def test_a_connector_knows_where_to_and_how():
+    assert told_of("connector", connector="http", url="{{ input.url }}", method="{{ input.method }}") == []
+    assert told_of("connector", connector="http") == [("missing_data", "/nodes/1/data/url")]
+    assert told_of("connector", connector="ftp", url="http://x") == [("bad_data", "/nodes/1/data/connector")]
+    wrong = told_of("connector", connector="http", url="http://x", method="FETCH")
+    assert wrong == [("bad_data", "/nodes/1/data/method")]
+
+
+def test_a_gate_says_what_it_gates():
+    graph = ([START, *tools("a"), END], ["in>a", "a>out"])
+    places = [f"/settings/confidence/{name}" for name in ("threshold", "types")]
+    assert told(*graph, confidence={}) == [("missing_data", place) for place in places]
+    assert told(*graph, confidence={"threshold": 0.5, "types": ["tool"]}) == []
