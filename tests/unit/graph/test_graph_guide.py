@@ -1,6 +1,8 @@
 """The examples of docs/guides/graphs.md are what can be published, and there is one of each type of node."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +63,13 @@ def test_each_node_can_be_published(node: dict[str, Any]) -> None:
 def test_the_settings_can_be_published() -> None:
     (settings,) = SETTINGS
     assert published([], ("start", "work", ""), ("work", "done", ""), **settings) == []
+
+
+def test_the_example_of_a_test_runs(tmp_path: Path) -> None:
+    (example,) = GUIDE.read_text().split("```python")[1:]
+    (tmp_path / "test_order.py").write_text(example.split("```")[0])
+    (tmp_path / "order.json").write_text(json.dumps(GRAPHS[0]))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_order.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
