@@ -20,8 +20,8 @@ from lantern_kernel.graph.check import faults_of
 
 FIRST = int(os.environ.get("LANTERN_TEST_SEED", "1"))
 SEEDS = range(FIRST, FIRST + 8)
-GRAPHS_PER_SEED = 25
-CRASHED_PER_SEED = 3
+GRAPHS_PER_SEED = 50
+CRASHED_PER_SEED = 6
 EVENTS_MIN, EVENTS_MAX = 10, 40
 """Of a graph that is crashed at every one of them."""
 
