@@ -19,18 +19,20 @@ from lantern_kernel.errors import LanternError
 from lantern_kernel.payloads import ChildFacts, RunErrorFacts
 
 
-def with_relatives(run_ids: Sequence[str], ending: Sequence[str]) -> sa.ColumnElement[bool]:
-    """Which rows are locked for these runs, all in one order: with them the parents and children of those that may end.
+def with_relatives(connection: sa.Connection, run_ids: Sequence[str], ending: Sequence[str]) -> list[str]:
+    """Which rows are to be locked for these runs, all in one order: also parents and children of those that may end.
 
     Run ids rise with time, but for the clocks of several journals: a parent and its child that end at once would else
-    wait for each other.
+    wait for each other. It is a statement of its own, before the one that locks: PostgreSQL looks at a row anew that
+    another transaction changed meanwhile, and does not find it again where the condition is a union over its own table.
     """
-    kin = runs.alias("kin")
-    parents = sa.select(kin.c.parent_run_id).where(kin.c.run_id.in_(ending), kin.c.parent_run_id != "")
-    mine = sa.select(kin.c.run_id).where(kin.c.run_id.in_(run_ids))
-    children = sa.select(kin.c.run_id).where(kin.c.parent_run_id.in_(ending), kin.c.parent_run_id != "")
-    children = children.where(kin.c.ended_us.is_(None), sa.not_(kin.c.abandoned))
-    return runs.c.run_id.in_(sa.union_all(mine, parents, children))
+    if not ending:
+        return sorted(set(run_ids))
+    parents = sa.select(runs.c.parent_run_id).where(runs.c.run_id.in_(ending), runs.c.parent_run_id != "")
+    children = sa.select(runs.c.run_id).where(runs.c.parent_run_id.in_(ending), runs.c.parent_run_id != "")
+    children = children.where(runs.c.ended_us.is_(None), sa.not_(runs.c.abandoned))
+    found = connection.execute(sa.union_all(parents, children)).scalars()
+    return sorted({*run_ids, *found})
 
 
 def depth_below(new: NewRun, parent: Parent, row: Any) -> int:

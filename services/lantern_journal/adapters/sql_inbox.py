@@ -48,8 +48,8 @@ def lock(connection: sa.Connection, run_ids: Sequence[str], ending: Sequence[str
 
     Of those that may end, the parents and children as well: they are told of it.
     """
-    which = sql_family.with_relatives(run_ids, ending) if ending else runs.c.run_id.in_(run_ids)
-    query = _ADDRESSEE.where(which).order_by(runs.c.run_id).with_for_update(of=runs)
+    locked = sql_family.with_relatives(connection, run_ids, ending)
+    query = _ADDRESSEE.where(runs.c.run_id.in_(locked)).order_by(runs.c.run_id).with_for_update(of=runs)
     return {row.run_id: row for row in connection.execute(query)}
 
 

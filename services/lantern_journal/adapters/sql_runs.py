@@ -132,8 +132,8 @@ def check_changes(connection: sa.Connection, changes: Sequence[RunChange]) -> Ch
     """
     wanted = sorted({change.run_id for change in changes})
     ending = sorted({change.run_id for change in changes if change.ends_with in kinds.TERMINAL})
-    which = sql_family.with_relatives(wanted, ending) if ending else runs.c.run_id.in_(wanted)
-    query = _GATE.where(which).order_by(runs.c.run_id).with_for_update(of=runs)
+    locked = sql_family.with_relatives(connection, wanted, ending)
+    query = _GATE.where(runs.c.run_id.in_(locked)).order_by(runs.c.run_id).with_for_update(of=runs)
     found = connection.execute(query).all()
     gates = {
         row.run_id: RunGate(state=RunState(row.state), inbox_number=row.inbox_number, cancel_seq=row.cancel_seq)

@@ -45,7 +45,12 @@ def run_pytest(folder: Path) -> str:
 
 
 def save_history(folder: Path, file: Path) -> None:
-    (definition,) = registry.load_module(str(folder / "shop.py"))
+    try:
+        (definition,) = registry.load_module(str(folder / "shop.py"))
+    finally:
+        # Other tests have modules of that name, too.
+        sys.modules.pop("shop", None)
+        sys.path.remove(str(folder))
     with Environment() as env:
         env.http(lambda request: {})
         run = env.start(definition.function, {"item": "lantern"})
