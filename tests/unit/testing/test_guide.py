@@ -47,15 +47,15 @@ def run_pytest(folder: Path) -> str:
 def save_history(folder: Path, file: Path) -> None:
     try:
         (definition,) = registry.load_module(str(folder / "shop.py"))
+        with Environment() as env:
+            env.http(lambda request: {})
+            run = env.start(definition.function, {"item": "lantern"})
+            run.result()
+            run.save(file)
     finally:
         # Other tests have modules of that name, too.
         sys.modules.pop("shop", None)
         sys.path.remove(str(folder))
-    with Environment() as env:
-        env.http(lambda request: {})
-        run = env.start(definition.function, {"item": "lantern"})
-        run.result()
-        run.save(file)
 
 
 def test_the_examples_run(tmp_path: Path):
