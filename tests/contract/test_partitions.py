@@ -169,7 +169,7 @@ async def test_a_week_that_is_not_looked_through_in_time_holds_up_no_other(
 ) -> None:
     week, after = partitions.weeks_ahead((await this_week(stores[0])).start_us, 1)
     assert await stores[0].make_partitions(1) == [week.table, after.table]
-    look = sql_partitions._is_nearly_empty  # pyright: ignore[reportPrivateUsage]
+    look = sql_partitions._is_nearly_empty  # pyright: ignore[reportPrivateUsage] - what is counted
 
     def slow(connection: sa.Connection, looked_at: partitions.Week) -> bool:
         if looked_at == week:

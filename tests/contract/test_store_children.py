@@ -22,7 +22,7 @@ from lantern_kernel.payloads import ChildFacts
 
 def child_of(run: Run, step_id: str = "c", *, abandon: bool = False, **changes: object) -> NewRun:
     parent = Parent(run_id=run.run_id, step_id=step_id, epoch=run.epoch, abandon=abandon)
-    return replace(new_run(f"child:{run.run_id}:{step_id}"), parent=parent, **changes)  # pyright: ignore[reportArgumentType]
+    return replace(new_run(f"child:{run.run_id}:{step_id}"), parent=parent, **changes)  # pyright: ignore[reportArgumentType] - any field
 
 
 async def test_a_child_knows_its_parent_and_its_depth(store: Store) -> None:
@@ -117,7 +117,7 @@ async def test_only_the_driver_of_the_parent_starts_children(
     started, _ = await driven(store)
     new = child_of(started.run)
     assert new.parent is not None
-    wrong = replace(new, parent=replace(new.parent, **change))  # pyright: ignore[reportArgumentType]
+    wrong = replace(new, parent=replace(new.parent, **change))  # pyright: ignore[reportArgumentType] - any field
     with pytest.raises(LanternError) as refused:
         await start_new(store, wrong)
     assert refused.value.reason == reason

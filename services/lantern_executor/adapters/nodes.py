@@ -20,14 +20,9 @@ from lantern_executor.adapters.providers import OPENAI, PROVIDERS, ModelCall
 from lantern_executor.domain.step import Completed, StepCall, StepContext
 from lantern_kernel import reasons
 from lantern_kernel.errors import InvalidField, LanternError
+from lantern_kernel.graph.interpreter import STEP_TYPES
+from lantern_kernel.graph.node_data import METHODS
 from lantern_kernel.retry import Failure
-
-TOOL, CONNECTOR, AI_STEP = "tool", "connector", "ai-step"
-
-STEP_TYPES: Mapping[str, str] = {TOOL: "tool", CONNECTOR: "connector", AI_STEP: "llm"}
-"""The type that the step of a node has in the journal."""
-
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 
 class LocalRunner(Protocol):

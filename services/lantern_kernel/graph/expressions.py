@@ -29,7 +29,7 @@ class Expression:
     def __init__(self, text: str, field: str = "expression") -> None:
         self.text = text
         try:
-            self._program: Any = cel.compile(text)  # pyright: ignore[reportUnknownMemberType]
+            self._program: Any = cel.compile(text)  # pyright: ignore[reportUnknownMemberType] - it has no types
         except ValueError as error:
             raise InvalidField(
                 field, f"{_shown(text)}: {_first_line(error)}", reason=reasons.INVALID_EXPRESSION

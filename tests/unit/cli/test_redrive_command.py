@@ -14,7 +14,7 @@ from lantern.cli.main import app
 def redrive(monkeypatch: pytest.MonkeyPatch, waiting_on: str, *arguments: str) -> tuple[FakeClient, Result]:
     state = "WAITING" if waiting_on else "SUCCEEDED"
     fake = FakeClient(runs=[make_run(state=state, waiting_on=waiting_on)])
-    monkeypatch.setattr(runs, "connect", lambda folder: fake)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(runs, "connect", lambda folder: fake)  # pyright: ignore[reportUnknownLambdaType] - a stand-in
     environment = {"NO_COLOR": "1", "TERM": "dumb"}
     return fake, CliRunner().invoke(app, ["runs", "redrive", *arguments], env=environment)
 

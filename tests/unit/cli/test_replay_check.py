@@ -142,7 +142,7 @@ def test_tests_can_check_files(tmp_path: Path, versions: Versions):
 def client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, versions: Versions) -> FakeClient:
     (stored,) = read_histories(history(tmp_path, versions.write()))
     fake = FakeClient(runs=[make_run(stored.run_id, state="WAITING")], history=list(stored.events))
-    monkeypatch.setattr(runs, "connect", lambda folder: fake)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(runs, "connect", lambda folder: fake)  # pyright: ignore[reportUnknownLambdaType] - a stand-in
     return fake
 
 

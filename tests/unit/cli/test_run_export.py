@@ -24,7 +24,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     run = journal.create("order", "d" * 64, b'{"n":1}', workflow_id="order-1", request_id="r1")
     journal.grant(run.run_id, "w", "start")
     fake = FakeClient(runs=[make_run(run.run_id, state="RUNNING", workflow_id="order-1")], history=run.events)
-    monkeypatch.setattr(runs, "connect", lambda folder: fake)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(runs, "connect", lambda folder: fake)  # pyright: ignore[reportUnknownLambdaType] - a stand-in
     return fake
 
 

@@ -28,7 +28,7 @@ import lantern
 from lantern.registry import Tool
 from lantern_executor.adapters import graphs
 from lantern_executor.adapters.graphs import AllPrograms, GraphPrograms
-from lantern_executor.adapters.nodes import STEP_TYPES, Nodes
+from lantern_executor.adapters.nodes import Nodes
 from lantern_executor.adapters.steps import LocalStepRunner
 from lantern_executor.application.drive import Drive
 from lantern_executor.application.executor import Executor
@@ -36,7 +36,7 @@ from lantern_executor.domain.run import HandBack, Run
 from lantern_kernel import payloads, reasons
 from lantern_kernel.commands import Command, Fail, RunStep, Succeed
 from lantern_kernel.errors import LanternError
-from lantern_kernel.graph.interpreter import NodeWork
+from lantern_kernel.graph.interpreter import STEP_TYPES, NodeWork
 from lantern_kernel.outcomes import Happening, Outcome
 from lantern_kernel.program import ReplayView
 

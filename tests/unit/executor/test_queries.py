@@ -118,7 +118,7 @@ def test_a_paused_run_is_asked_where_it_stands() -> None:
         run_id = await world.start()
         await asyncio.sleep(0.5)
         world.journal.send(run_id, "pause")
-        world.executor._inbox_arrived([run_id])  # pyright: ignore[reportPrivateUsage]
+        world.executor._inbox_arrived([run_id])  # pyright: ignore[reportPrivateUsage] - as the session does
         await asyncio.sleep(3)
         assert world.journal.rows[run_id].run.waiting_on == "paused"
         assert await world.ask(run_id) == ["a"]
@@ -201,7 +201,7 @@ def test_an_answer_that_is_too_large_and_a_program_that_answers_none() -> None:
             digest = "d1"
 
         with pytest.raises(LanternError) as caught:
-            queries.ask(Mute(), "told", b"null")  # pyright: ignore[reportArgumentType]
+            queries.ask(Mute(), "told", b"null")  # pyright: ignore[reportArgumentType] - it answers none
         assert caught.value.reason == reasons.QUERY_NOT_FOUND
         await world.executor.drain(0)
 

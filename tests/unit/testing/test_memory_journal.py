@@ -53,7 +53,7 @@ def put(journal: MemoryJournal, run: StoredRun, *events: NewEvent, consumed: int
 
 
 def parked(waiting_on: str = "signal", **facts: object) -> NewEvent:
-    return event(kinds.RUN_PARKED, ParkFacts(waiting_on=waiting_on, **facts).pack())  # pyright: ignore[reportArgumentType]
+    return event(kinds.RUN_PARKED, ParkFacts(waiting_on=waiting_on, **facts).pack())  # pyright: ignore[reportArgumentType] - any facts
 
 
 @pytest.mark.parametrize("waiting_on", sorted(WAITING_ON))
