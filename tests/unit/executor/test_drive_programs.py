@@ -195,11 +195,18 @@ def firsts(events: Sequence[Event]) -> list[Event]:
 
 
 def asked_along(world: World) -> list[str]:
-    """The commands that fresh code asks for along the finished journal, by step id."""
+    """The commands that fresh code asks for along the finished journal, by step id, its end left out."""
+    asked = asked_along_events(world, world.row.events)
+    assert asked.pop() == "end"
+    return asked
+
+
+def asked_along_events(world: World, events: Sequence[Event]) -> list[str]:
+    """The commands that fresh code asks for along some of the journal, by step id; "end" for its end."""
     replay = Replay(run_id=world.row.run.run_id, workflow_id="")
     program = world.programs.start(world.row.run)
     asked: list[str] = []
-    for event in world.row.events:
+    for event in events:
         replay.apply(
             AppliedEvent(
                 seq=event.seq,
@@ -223,7 +230,6 @@ def asked_along(world: World) -> list[str]:
             program.resolve(outcome)
     finally:
         program.close()
-    assert asked.pop() == "end"
     return asked
 
 
