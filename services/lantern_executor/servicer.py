@@ -22,7 +22,10 @@ class ExecutorServicer(pb_grpc.ExecutorServiceServicer):
         """See the proto."""
         validate.check_start(request)
         created = await self._executor.start_run(wire.to_start(request))
-        return pb.StartRunResponse(run=wire.from_run(created.run), created=created.created)
+        end = None
+        if request.HasField("wait"):
+            end = await self._executor.wait_for_end(created.run.run_id, request.wait.ToMicroseconds() / 1e6)
+        return pb.StartRunResponse(run=wire.from_run(created.run), created=created.created, end=wire.from_end(end))
 
     async def Drive(self, request: pb.DriveRequest, context: grpc.aio.ServicerContext[Any, Any]) -> pb.DriveResponse:
         """See the proto."""

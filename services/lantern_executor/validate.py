@@ -11,6 +11,8 @@ from lantern_kernel.payloads import DURABILITIES
 
 TRACEPARENT_CHARACTERS_MAX = 200
 WORKER_ID_CHARACTERS_MAX = 200
+WAIT_S_MAX = 3600
+"""How long a start may wait for the end of its run."""
 
 
 def check_start(message: executor_pb.StartRunRequest) -> None:
@@ -33,6 +35,8 @@ def check_start(message: executor_pb.StartRunRequest) -> None:
         check_user_id("signal.name", message.signal.name)
         if message.signal.payload:
             json_bytes.check(message.signal.payload, "signal.payload", bytes_max=PAYLOAD_INLINE_BYTES_MAX)
+    if message.HasField("wait") and not 0 <= message.wait.ToMicroseconds() <= WAIT_S_MAX * 1_000_000:
+        raise InvalidField("wait", f"not within 0 and {WAIT_S_MAX} s")
     if message.durability and message.durability not in DURABILITIES:
         raise InvalidField("durability", f"{message.durability[:64]!r} is none of {', '.join(DURABILITIES)}")
 

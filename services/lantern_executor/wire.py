@@ -9,7 +9,7 @@ from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import run_pb2
 from lantern.api.journal.v1 import worker_service_pb2 as worker_pb
 from lantern.client.blobs import blob_from_wire, blob_to_wire
-from lantern_executor.domain.run import CreatedRun, HandBack, Offer, OpenedRun, Run, StartRequest, StartSignal
+from lantern_executor.domain.run import CreatedRun, HandBack, Offer, OpenedRun, Run, RunEnd, StartRequest, StartSignal
 from lantern_executor.domain.step import SideEffect
 from lantern_executor.domain.tail import Append
 from lantern_kernel.blobs import BlobRef
@@ -118,15 +118,26 @@ def from_run(run: Run) -> run_pb2.Run:
     if run.ended_us is not None:
         message.end_time.FromMicroseconds(run.ended_us)
     if run.error is not None:
-        message.error.CopyFrom(
-            error_pb2.RunError(
-                code=run.error.code,
-                message=run.error.message,
-                step_id=run.error.step_id,
-                details=dict(run.error.details or {}),
-            )
-        )
+        message.error.CopyFrom(_from_error(run.error))
     return message
+
+
+def _from_error(error: RunErrorFacts) -> error_pb2.RunError:
+    return error_pb2.RunError(
+        code=error.code, message=error.message, step_id=error.step_id, details=dict(error.details or {})
+    )
+
+
+def from_end(end: RunEnd | None) -> executor_pb.RunEnd | None:
+    """How a run ended, where it has."""
+    if end is None:
+        return None
+    return executor_pb.RunEnd(
+        state=_STATE + end.state,
+        result=end.result,
+        result_blob=from_blob(end.result_blob),
+        error=None if end.error is None else _from_error(end.error),
+    )
 
 
 def to_start(message: executor_pb.StartRunRequest) -> StartRequest:

@@ -13,7 +13,7 @@ from functools import partial
 from lantern_executor.application.children import Children, Start
 from lantern_executor.application.commits import Commits, durability_of
 from lantern_executor.application.execution import StepExecution
-from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun, Run
+from lantern_executor.domain.run import CreatedRun, HandBack, OpenedRun, Run, RunEnd, end_of
 from lantern_executor.domain.step import StepContext
 from lantern_executor.domain.tail import Tail
 from lantern_executor.ports import JournalPort, Program, ProgramsPort, Sources
@@ -71,6 +71,7 @@ class Drive:
         self._running: dict[asyncio.Task[StepEnd], StepWork] = {}
         self._ended: list[asyncio.Task[StepEnd]] = []
         self.live_program: Program | None = None  # once it stands at the end of the history
+        self.end: RunEnd | None = None  # once it is committed
         self._start: Start = start or partial(journal.create_run, with_lease=False)
         self._commits: Commits | None = None
         self._children: Children | None = None
@@ -239,6 +240,7 @@ class Drive:
                 commits.begin()
             elif course.events or course.ending:
                 if await commits.now():
+                    self.end = end_of(course.ending[-1])
                     return False
                 if course.events or course.ending:
                     continue  # refused for the inbox: decide anew

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lantern_executor.application import queries
 from lantern_executor.application.drive import Drive
 from lantern_executor.domain.notices import EarlyNotices
-from lantern_executor.domain.run import CreatedRun, HandBack, StartRequest
+from lantern_executor.domain.run import CreatedRun, HandBack, RunEnd, StartRequest
 from lantern_executor.ports import JournalPort, ProgramsPort, Sources
 from lantern_kernel import reasons
 from lantern_kernel.errors import LanternError
@@ -68,6 +68,14 @@ class Executor:
         self._early.begin(task)
         task.add_done_callback(self._started)
         return await asyncio.shield(task)
+
+    async def wait_for_end(self, run_id: str, timeout_s: float) -> RunEnd | None:
+        """How a run ends that is driven here; None where it leaves this executor otherwise, or goes on for longer."""
+        active = self._active.get(run_id)
+        if active is None:
+            return None
+        await asyncio.wait([active.task], timeout=timeout_s)
+        return active.drive.end
 
     async def drive(self, *, run_id: str, epoch: int, worker_id: str, agent_name: str) -> None:
         """Takes up a run whose lease was granted to this worker; opens it after this has returned.

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from lantern_kernel import kinds, payloads
 from lantern_kernel.blobs import BlobRef
-from lantern_kernel.event import Event
+from lantern_kernel.event import Event, NewEvent
 from lantern_kernel.inbox import InboxEntry
 from lantern_kernel.payloads import RunErrorFacts
 
@@ -128,6 +129,36 @@ class CreatedRun:
     epoch: int
     # The run's events so far, where a lease was granted.
     events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunEnd:
+    """How a run ended."""
+
+    # SUCCEEDED, FAILED or CANCELLED.
+    state: str
+    # For SUCCEEDED: JSON.
+    result: bytes = b""
+    # The blob that holds the result, `result` being empty then.
+    result_blob: BlobRef | None = None
+    # For FAILED and CANCELLED: why.
+    error: RunErrorFacts | None = None
+
+
+_STATES = {kinds.RUN_SUCCEEDED: "SUCCEEDED", kinds.RUN_FAILED: "FAILED", kinds.RUN_CANCELLED: "CANCELLED"}
+
+
+def end_of(event: NewEvent) -> RunEnd | None:
+    """What the last event of a drive says of the run's end; None where it only parks, or another goes on in its place."""
+    state = _STATES.get(event.kind)
+    if state is None:
+        return None
+    said = payloads.unpack(event.payload)
+    if state != "SUCCEEDED":
+        return RunEnd(state=state, error=RunErrorFacts.from_facts(said.facts))
+    if said.facts.get("continueAsNew"):
+        return None
+    return RunEnd(state=state, result=said.data or b"", result_blob=said.blob)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

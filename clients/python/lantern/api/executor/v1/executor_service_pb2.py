@@ -22,29 +22,33 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from lantern.api.error.v1 import error_pb2 as lantern_dot_api_dot_error_dot_v1_dot_error__pb2
 from lantern.api.journal.v1 import journal_service_pb2 as lantern_dot_api_dot_journal_dot_v1_dot_journal__service__pb2
 from lantern.api.journal.v1 import run_pb2 as lantern_dot_api_dot_journal_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.lantern/api/executor/v1/executor_service.proto\x12\x17lantern.api.executor.v1\x1a,lantern/api/journal/v1/journal_service.proto\x1a lantern/api/journal/v1/run.proto\"\xd7\x02\n\x0fStartRunRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x12\n\nagent_name\x18\x03 \x01(\t\x12\r\n\x05input\x18\x04 \x01(\x0c\x12\x13\n\x0bworkflow_id\x18\x05 \x01(\t\x12U\n\x12workflow_id_policy\x18\x06 \x01(\x0e\x32\x39.lantern.api.journal.v1.CreateRunRequest.WorkflowIdPolicy\x12\x13\n\x0btraceparent\x18\x07 \x01(\t\x12\x30\n\ninput_blob\x18\x0c \x01(\x0b\x32\x1c.lantern.api.journal.v1.Blob\x12\x33\n\x06signal\x18\x08 \x01(\x0b\x32#.lantern.api.journal.v1.StartSignal\x12\x12\n\ndurability\x18\r \x01(\t\"M\n\x10StartRunResponse\x12(\n\x03run\x18\x01 \x01(\x0b\x32\x1b.lantern.api.journal.v1.Run\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\"T\n\x0c\x44riveRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x11\n\tworker_id\x18\x03 \x01(\t\x12\x12\n\nagent_name\x18\x04 \x01(\t\"\x0f\n\rDriveResponse\"@\n\x0fQueryRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\"\"\n\x10QueryRunResponse\x12\x0e\n\x06result\x18\x01 \x01(\x0c\x32\xab\x02\n\x0f\x45xecutorService\x12_\n\x08StartRun\x12(.lantern.api.executor.v1.StartRunRequest\x1a).lantern.api.executor.v1.StartRunResponse\x12V\n\x05\x44rive\x12%.lantern.api.executor.v1.DriveRequest\x1a&.lantern.api.executor.v1.DriveResponse\x12_\n\x08QueryRun\x12(.lantern.api.executor.v1.QueryRunRequest\x1a).lantern.api.executor.v1.QueryRunResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.lantern/api/executor/v1/executor_service.proto\x12\x17lantern.api.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a lantern/api/error/v1/error.proto\x1a,lantern/api/journal/v1/journal_service.proto\x1a lantern/api/journal/v1/run.proto\"\x80\x03\n\x0fStartRunRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x12\n\nagent_name\x18\x03 \x01(\t\x12\r\n\x05input\x18\x04 \x01(\x0c\x12\x13\n\x0bworkflow_id\x18\x05 \x01(\t\x12U\n\x12workflow_id_policy\x18\x06 \x01(\x0e\x32\x39.lantern.api.journal.v1.CreateRunRequest.WorkflowIdPolicy\x12\x13\n\x0btraceparent\x18\x07 \x01(\t\x12\x30\n\ninput_blob\x18\x0c \x01(\x0b\x32\x1c.lantern.api.journal.v1.Blob\x12\x33\n\x06signal\x18\x08 \x01(\x0b\x32#.lantern.api.journal.v1.StartSignal\x12\x12\n\ndurability\x18\r \x01(\t\x12\'\n\x04wait\x18\x0e \x01(\x0b\x32\x19.google.protobuf.Duration\"{\n\x10StartRunResponse\x12(\n\x03run\x18\x01 \x01(\x0b\x32\x1b.lantern.api.journal.v1.Run\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12,\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x1f.lantern.api.executor.v1.RunEnd\"\xac\x01\n\x06RunEnd\x12\x30\n\x05state\x18\x01 \x01(\x0e\x32!.lantern.api.journal.v1.Run.State\x12\x0e\n\x06result\x18\x02 \x01(\x0c\x12\x31\n\x0bresult_blob\x18\x03 \x01(\x0b\x32\x1c.lantern.api.journal.v1.Blob\x12-\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x1e.lantern.api.error.v1.RunError\"T\n\x0c\x44riveRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x11\n\tworker_id\x18\x03 \x01(\t\x12\x12\n\nagent_name\x18\x04 \x01(\t\"\x0f\n\rDriveResponse\"@\n\x0fQueryRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\"\"\n\x10QueryRunResponse\x12\x0e\n\x06result\x18\x01 \x01(\x0c\x32\xab\x02\n\x0f\x45xecutorService\x12_\n\x08StartRun\x12(.lantern.api.executor.v1.StartRunRequest\x1a).lantern.api.executor.v1.StartRunResponse\x12V\n\x05\x44rive\x12%.lantern.api.executor.v1.DriveRequest\x1a&.lantern.api.executor.v1.DriveResponse\x12_\n\x08QueryRun\x12(.lantern.api.executor.v1.QueryRunRequest\x1a).lantern.api.executor.v1.QueryRunResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lantern.api.executor.v1.executor_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STARTRUNREQUEST']._serialized_start=156
-  _globals['_STARTRUNREQUEST']._serialized_end=499
-  _globals['_STARTRUNRESPONSE']._serialized_start=501
-  _globals['_STARTRUNRESPONSE']._serialized_end=578
-  _globals['_DRIVEREQUEST']._serialized_start=580
-  _globals['_DRIVEREQUEST']._serialized_end=664
-  _globals['_DRIVERESPONSE']._serialized_start=666
-  _globals['_DRIVERESPONSE']._serialized_end=681
-  _globals['_QUERYRUNREQUEST']._serialized_start=683
-  _globals['_QUERYRUNREQUEST']._serialized_end=747
-  _globals['_QUERYRUNRESPONSE']._serialized_start=749
-  _globals['_QUERYRUNRESPONSE']._serialized_end=783
-  _globals['_EXECUTORSERVICE']._serialized_start=786
-  _globals['_EXECUTORSERVICE']._serialized_end=1085
+  _globals['_STARTRUNREQUEST']._serialized_start=222
+  _globals['_STARTRUNREQUEST']._serialized_end=606
+  _globals['_STARTRUNRESPONSE']._serialized_start=608
+  _globals['_STARTRUNRESPONSE']._serialized_end=731
+  _globals['_RUNEND']._serialized_start=734
+  _globals['_RUNEND']._serialized_end=906
+  _globals['_DRIVEREQUEST']._serialized_start=908
+  _globals['_DRIVEREQUEST']._serialized_end=992
+  _globals['_DRIVERESPONSE']._serialized_start=994
+  _globals['_DRIVERESPONSE']._serialized_end=1009
+  _globals['_QUERYRUNREQUEST']._serialized_start=1011
+  _globals['_QUERYRUNREQUEST']._serialized_end=1075
+  _globals['_QUERYRUNRESPONSE']._serialized_start=1077
+  _globals['_QUERYRUNRESPONSE']._serialized_end=1111
+  _globals['_EXECUTORSERVICE']._serialized_start=1114
+  _globals['_EXECUTORSERVICE']._serialized_end=1413
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,7 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from lantern.api.error.v1 import error_pb2 as _error_pb2
 from lantern.api.journal.v1 import journal_service_pb2 as _journal_service_pb2
 from lantern.api.journal.v1 import run_pb2 as _run_pb2
 from google.protobuf import descriptor as _descriptor
@@ -8,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class StartRunRequest(_message.Message):
-    __slots__ = ("request_id", "tenant_id", "agent_name", "input", "workflow_id", "workflow_id_policy", "traceparent", "input_blob", "signal", "durability")
+    __slots__ = ("request_id", "tenant_id", "agent_name", "input", "workflow_id", "workflow_id_policy", "traceparent", "input_blob", "signal", "durability", "wait")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +23,7 @@ class StartRunRequest(_message.Message):
     INPUT_BLOB_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant_id: str
     agent_name: str
@@ -29,15 +34,30 @@ class StartRunRequest(_message.Message):
     input_blob: _run_pb2.Blob
     signal: _journal_service_pb2.StartSignal
     durability: str
-    def __init__(self, request_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., input: _Optional[bytes] = ..., workflow_id: _Optional[str] = ..., workflow_id_policy: _Optional[_Union[_journal_service_pb2.CreateRunRequest.WorkflowIdPolicy, str]] = ..., traceparent: _Optional[str] = ..., input_blob: _Optional[_Union[_run_pb2.Blob, _Mapping]] = ..., signal: _Optional[_Union[_journal_service_pb2.StartSignal, _Mapping]] = ..., durability: _Optional[str] = ...) -> None: ...
+    wait: _duration_pb2.Duration
+    def __init__(self, request_id: _Optional[str] = ..., tenant_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., input: _Optional[bytes] = ..., workflow_id: _Optional[str] = ..., workflow_id_policy: _Optional[_Union[_journal_service_pb2.CreateRunRequest.WorkflowIdPolicy, str]] = ..., traceparent: _Optional[str] = ..., input_blob: _Optional[_Union[_run_pb2.Blob, _Mapping]] = ..., signal: _Optional[_Union[_journal_service_pb2.StartSignal, _Mapping]] = ..., durability: _Optional[str] = ..., wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class StartRunResponse(_message.Message):
-    __slots__ = ("run", "created")
+    __slots__ = ("run", "created", "end")
     RUN_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
     run: _run_pb2.Run
     created: bool
-    def __init__(self, run: _Optional[_Union[_run_pb2.Run, _Mapping]] = ..., created: _Optional[bool] = ...) -> None: ...
+    end: RunEnd
+    def __init__(self, run: _Optional[_Union[_run_pb2.Run, _Mapping]] = ..., created: _Optional[bool] = ..., end: _Optional[_Union[RunEnd, _Mapping]] = ...) -> None: ...
+
+class RunEnd(_message.Message):
+    __slots__ = ("state", "result", "result_blob", "error")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    RESULT_BLOB_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    state: _run_pb2.Run.State
+    result: bytes
+    result_blob: _run_pb2.Blob
+    error: _error_pb2.RunError
+    def __init__(self, state: _Optional[_Union[_run_pb2.Run.State, str]] = ..., result: _Optional[bytes] = ..., result_blob: _Optional[_Union[_run_pb2.Blob, _Mapping]] = ..., error: _Optional[_Union[_error_pb2.RunError, _Mapping]] = ...) -> None: ...
 
 class DriveRequest(_message.Message):
     __slots__ = ("run_id", "epoch", "worker_id", "agent_name")
