@@ -88,7 +88,7 @@ async def serve(settings: Settings) -> None:
     approvals = Approvals(store, clock, hub, sessions)
     approval = ApprovalServicer(approvals, store)
     journal = JournalServicer(runs, store, streams)
-    worker = WorkerServicer(sessions, committer, leases, store, clock, streams)
+    worker = WorkerServicer(runs, sessions, committer, leases, store, clock, streams)
     recovery = RecoveryServicer(leases, hub, streams)
     housekeeping = _housekeeping(settings, store, clock)
     admin = AdminServicer(housekeeping)

@@ -231,7 +231,7 @@ class Cluster:
                 await asyncio.sleep(0.5)
         server: Any = Server(process)
         add_JournalServiceServicer_to_server(JournalServicer(runs, store, streams), server)
-        worker = WorkerServicer(sessions, committer, leases, store, clock, streams)
+        worker = WorkerServicer(runs, sessions, committer, leases, store, clock, streams)
         add_JournalWorkerServiceServicer_to_server(worker, server)
         add_JournalRecoveryServiceServicer_to_server(RecoveryServicer(leases, hub, streams), server)
         begin(process, sessions.run())

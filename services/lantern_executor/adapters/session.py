@@ -19,6 +19,7 @@ from typing import Any
 
 import grpc
 
+from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import worker_service_pb2 as pb
 from lantern.api.journal.v1 import worker_service_pb2_grpc as pb_grpc
 from lantern_executor import wire
@@ -78,6 +79,15 @@ class _Waiting:
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
+class _Starting:
+    """A start on its way."""
+
+    # What to make.
+    request: journal_pb.CreateRunRequest
+    answer: "asyncio.Future[journal_pb.CreateRunResponse]"
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
 class _Stream:
     """What belongs to one attached stream and ends with it."""
 
@@ -86,6 +96,9 @@ class _Stream:
     sent: dict[int, tuple[_Waiting, list[int]]] = field(default_factory=dict[int, tuple[_Waiting, list[int]]])
     # Messages with answers due.
     messages: int = 0
+    # Whether the journal takes starts, and those that it has not answered.
+    takes_starts: bool = False
+    starts: dict[int, _Starting] = field(default_factory=dict[int, _Starting])
     # The ping that the next message takes along; 0 for none.
     ping_due: int = 0
     # What its pings, and those of the helper process, prove.
@@ -127,6 +140,7 @@ class Session:
         self._draining = False
         self._is_broken = False  # since it first stood
         self._ready: deque[_Waiting] = deque()
+        self._ready_starts: deque[_Starting] = deque()
         self._ids = itertools.count(1)
         self._pings = itertools.count(1)
         self._stream: _Stream | None = None
@@ -189,6 +203,22 @@ class Session:
         self._ready.append(waiting)
         self._work.set()
         await waiting.answer
+
+    @property
+    def takes_starts(self) -> bool:
+        """Whether `create_run` can be used now."""
+        return self._stream is not None and self._stream.takes_starts
+
+    async def create_run(self, request: journal_pb.CreateRunRequest) -> journal_pb.CreateRunResponse:
+        """Makes a run through the stream, for a moment at which it takes starts.
+
+        Raises:
+            LanternError: A refusal, as of CreateRun; UNAVAILABLE where the stream broke before the answer came.
+        """
+        starting = _Starting(request=request, answer=asyncio.get_running_loop().create_future())
+        self._ready_starts.append(starting)
+        self._work.set()
+        return await starting.answer
 
     async def _stay_attached(self) -> None:
         backoff_s = BACKOFF_S_MIN
@@ -260,6 +290,7 @@ class Session:
                 raise LanternError(reasons.SESSION_NOT_ATTACHED, "the journal ended the stream without attaching it")
             self.number = first.attached.session_number
             stream.trust.silence_s = first.attached.silence.ToNanoseconds() / 1e9 or stream.trust.silence_s
+            stream.takes_starts = first.attached.takes_starts
             self._stream = stream
             if self._keeper is not None:
                 self._keeper.tell(self.number, stream.trust.silence_s)
@@ -283,6 +314,14 @@ class Session:
             call.cancel()
             unanswered = sorted((waiting for waiting, _ in stream.sent.values()), key=lambda each: each.append_id)
             self._ready.extendleft(reversed(unanswered))
+            self._give_up_starts(stream)
+
+    def _give_up_starts(self, stream: _Stream) -> None:
+        """Whoever wants them asks again, under the same request ids and perhaps another session number."""
+        for starting in (*stream.starts.values(), *self._ready_starts):
+            if not starting.answer.done():
+                starting.answer.set_exception(LanternError(reasons.UNAVAILABLE, "the session's stream broke"))
+        self._ready_starts.clear()
 
     async def _serve(self, stream: _Stream) -> None:
         """Works on one stream until it breaks or a new one is wanted."""
@@ -308,10 +347,11 @@ class Session:
             await self._work.wait()
             self._work.clear()
             await asyncio.sleep(0)  # everything that becomes ready in this turn of the loop goes along
-            while stream.ping_due or (self._ready and stream.messages < WINDOW_MESSAGES):
+            while stream.ping_due or self._ready_starts or (self._ready and stream.messages < WINDOW_MESSAGES):
                 message = self._take(stream) if stream.messages < WINDOW_MESSAGES else pb.SessionRequest()
+                self._take_starts(stream, message)
                 message.ping, stream.ping_due = stream.ping_due, 0
-                if message.appends or message.ping:
+                if message.appends or message.starts or message.ping:
                     await stream.call.write(message)
 
     def _take(self, stream: _Stream) -> pb.SessionRequest:
@@ -339,6 +379,17 @@ class Session:
         stream.messages += bool(due[0])
         return message
 
+    def _take_starts(self, stream: _Stream, message: pb.SessionRequest) -> None:
+        """All that are ready, up to the message's bound; they are few, and no append waits for them."""
+        size = 0
+        while self._ready_starts and size < MESSAGE_BYTES_MAX:
+            starting = self._ready_starts.popleft()
+            if not starting.answer.done():
+                start_id = next(self._ids)
+                stream.starts[start_id] = starting
+                size += starting.request.ByteSize()
+                message.starts.add(start_id=start_id, request=starting.request)
+
     async def _receive(self, stream: _Stream) -> None:
         while True:
             message = await stream.call.read()
@@ -346,6 +397,14 @@ class Session:
                 raise LanternError(reasons.UNAVAILABLE, "the journal ended the stream")
             for result in message.results:
                 self._settle(stream, result)
+            for started in message.started:
+                starting = stream.starts.pop(started.start_id, None)
+                if starting is None or starting.answer.done():
+                    continue
+                if started.HasField("error"):
+                    starting.answer.set_exception(status.from_status(started.error))
+                else:
+                    starting.answer.set_result(started.created)
             if message.pong:
                 if self._keeper is not None:
                     self._keeper.look()  # what it was answered before comes first

@@ -108,6 +108,10 @@ class Runs:
 
     async def start(self, request: StartRequest) -> StartedRun:
         """Starts a run, or returns the one that was started before."""
+        return await self.begin_start(request)
+
+    def begin_start(self, request: StartRequest) -> "asyncio.Future[StartedRun]":
+        """The same, without waiting; a refusal is the future's LanternError. It goes on if nobody waits any more."""
         now_us = self._clock.now_us()
         new = NewRun(
             run_id=self._sources.run_id(now_us),
@@ -128,7 +132,7 @@ class Runs:
             durability=request.durability,
             parent=request.parent,
         )
-        return await self._starter.start(new)
+        return self._starter.start(new)
 
     def _started(self, started: StartedRun) -> None:
         self._hub.fed()

@@ -25,13 +25,13 @@ class Starter:
         self._waiting: list[tuple[NewRun, asyncio.Future[StartedRun]]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self, new: NewRun) -> StartedRun:
-        """Starts a run, or finds the one that was started before."""
+    def start(self, new: NewRun) -> "asyncio.Future[StartedRun]":
+        """Starts a run, or finds the one that was started before; a refusal is the future's LanternError."""
         answer: asyncio.Future[StartedRun] = asyncio.get_running_loop().create_future()
         self._waiting.append((new, answer))
         if self._task is None:
             self._task = asyncio.create_task(self._drain())
-        return await answer
+        return answer
 
     async def finish(self) -> None:
         """Waits until all that was taken is answered."""

@@ -1,6 +1,7 @@
 """What a session has to tell its worker: all that is there goes in one message."""
 
 import asyncio
+from collections import deque
 
 from lantern.api.journal.v1 import worker_service_pb2 as pb
 from lantern_journal.domain.appends import Append
@@ -15,6 +16,9 @@ UNANSWERED_BYTES_MAX = 32 * 1024 * 1024
 RESULTS_PER_MESSAGE_MAX = 2_000
 """A refusal takes a kilobyte at most, so that a message of nothing else stays below 3 MiB."""
 
+STARTS_BYTES_PER_MESSAGE_MAX = 1024 * 1024
+"""Or one, however large: a run that was started comes back with its input, twice."""
+
 INBOX_RUNS_PER_MESSAGE_MAX = 10_000
 
 
@@ -23,6 +27,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self._results: list[pb.AppendResult] = []
+        self._started: deque[pb.StartResult] = deque()
         self._inbox: dict[str, None] = {}
         self._pong = 0
         self._move = False
@@ -51,6 +56,18 @@ class Outbox:
     def refuse(self, append_id: int, error: LanternError) -> None:
         """An append did not go in."""
         self._results.append(pb.AppendResult(append_id=append_id, error=status.to_status(error)))
+        self._ready.set()
+
+    def start_taken(self, size_bytes: int) -> None:
+        """A start of this worker is under way."""
+        self._unanswered += 1
+        self._unanswered_bytes += size_bytes
+
+    def add_started(self, result: pb.StartResult, size_bytes: int) -> None:
+        """What became of it."""
+        self._unanswered -= 1
+        self._unanswered_bytes -= size_bytes
+        self._started.append(result)
         self._ready.set()
 
     def add_pong(self, ping: int) -> None:
@@ -87,13 +104,14 @@ class Outbox:
             pong=self._pong,
             inbox_run_ids=list(self._inbox),
             move=self._move,
+            started=self._cut_started(),
         )
         del self._results[:RESULTS_PER_MESSAGE_MAX]
-        is_empty = not (message.results or self._pong or self._inbox or self._move)
+        is_empty = not (message.results or self._pong or self._inbox or self._move or message.started)
         self._pong, self._move = 0, False
         self._inbox.clear()
         self._drained.set()
-        if not self._results and not self._is_finished:
+        if not self._results and not self._started and not self._is_finished:
             self._ready.clear()
         if is_empty and self._is_finished:
             if self._error is not None:
@@ -101,10 +119,20 @@ class Outbox:
             return None
         return message
 
+    def _cut_started(self) -> list[pb.StartResult]:
+        cut: list[pb.StartResult] = []
+        size = 0
+        while self._started:
+            size += self._started[0].ByteSize()
+            if cut and size > STARTS_BYTES_PER_MESSAGE_MAX:
+                break
+            cut.append(self._started.popleft())
+        return cut
+
     async def room(self) -> None:
         """Returns once there is room for more appends of this worker."""
         while (
-            self._unanswered + len(self._results) > UNANSWERED_APPENDS_MAX
+            self._unanswered + len(self._results) + len(self._started) > UNANSWERED_APPENDS_MAX
             or self._unanswered_bytes > UNANSWERED_BYTES_MAX
         ) and not self._is_finished:
             self._drained.clear()

@@ -11,12 +11,16 @@ from lantern.api.journal.v1 import worker_service_pb2_grpc
 from lantern_journal import validate, wire
 from lantern_journal.application.committer import GroupCommitter
 from lantern_journal.application.leases import Leases
+from lantern_journal.application.runs import Runs
 from lantern_journal.application.sessions import Listener, LocalSession, Sessions
+from lantern_journal.domain.records import StartedRun
 from lantern_journal.ports import Clock, Store
 from lantern_journal.servicer.outbox import Outbox
 from lantern_journal.servicer.streams import OpenStreams, number_of, page_token
+from lantern_journal.validate import starts
 from lantern_kernel.bounds import PAGE_BYTES_MAX
-from lantern_kernel.errors import LanternError
+from lantern_kernel.errors import InvalidField, LanternError
+from lantern_serving import status
 
 
 class WorkerServicer(worker_service_pb2_grpc.JournalWorkerServiceServicer):
@@ -24,6 +28,7 @@ class WorkerServicer(worker_service_pb2_grpc.JournalWorkerServiceServicer):
 
     def __init__(
         self,
+        runs: Runs,
         sessions: Sessions,
         committer: GroupCommitter,
         leases: Leases,
@@ -31,7 +36,7 @@ class WorkerServicer(worker_service_pb2_grpc.JournalWorkerServiceServicer):
         clock: Clock,
         streams: OpenStreams,
     ) -> None:
-        self._sessions, self._committer, self._leases = sessions, committer, leases
+        self._runs, self._sessions, self._committer, self._leases = runs, sessions, committer, leases
         self._store, self._clock, self._streams = store, clock, streams
 
     async def Session(
@@ -71,7 +76,9 @@ class WorkerServicer(worker_service_pb2_grpc.JournalWorkerServiceServicer):
     def _attached(self, session: LocalSession) -> pb.SessionResponse:
         silence = duration_pb2.Duration()
         silence.FromMicroseconds(self._sessions.limits.silence_us)
-        return pb.SessionResponse(attached=pb.Attached(session_number=session.number, silence=silence))
+        return pb.SessionResponse(
+            attached=pb.Attached(session_number=session.number, silence=silence, takes_starts=True)
+        )
 
     async def _read(
         self,
@@ -107,6 +114,27 @@ class WorkerServicer(worker_service_pb2_grpc.JournalWorkerServiceServicer):
                 continue
             outbox.sent(append)
             self._committer.submit(append, outbox.add_result)
+        for index, start in enumerate(request.starts):
+            self._start(f"starts[{index}].request", start, outbox)
+
+    def _start(self, path: str, start: pb.Start, outbox: Outbox) -> None:
+        size = start.ByteSize()
+        outbox.start_taken(size)
+        try:
+            starts.create_run(start.request)
+        except InvalidField as error:
+            refused = status.to_status(error.below(path))
+            outbox.add_started(pb.StartResult(start_id=start.start_id, error=refused), size)
+            return
+
+        def done(answer: "asyncio.Future[StartedRun]") -> None:
+            try:
+                result = pb.StartResult(start_id=start.start_id, created=wire.started(answer.result()))
+            except LanternError as error:
+                result = pb.StartResult(start_id=start.start_id, error=status.to_status(error))
+            outbox.add_started(result, size)
+
+        self._runs.begin_start(wire.start_request(start.request)).add_done_callback(done)
 
     async def KeepSession(
         self, request_iterator: AsyncIterator[pb.KeepSessionRequest], context: Any

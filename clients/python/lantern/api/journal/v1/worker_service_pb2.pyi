@@ -14,14 +14,24 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SessionRequest(_message.Message):
-    __slots__ = ("attach", "appends", "ping")
+    __slots__ = ("attach", "appends", "ping", "starts")
     ATTACH_FIELD_NUMBER: _ClassVar[int]
     APPENDS_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
     attach: Attach
     appends: _containers.RepeatedCompositeFieldContainer[Append]
     ping: int
-    def __init__(self, attach: _Optional[_Union[Attach, _Mapping]] = ..., appends: _Optional[_Iterable[_Union[Append, _Mapping]]] = ..., ping: _Optional[int] = ...) -> None: ...
+    starts: _containers.RepeatedCompositeFieldContainer[Start]
+    def __init__(self, attach: _Optional[_Union[Attach, _Mapping]] = ..., appends: _Optional[_Iterable[_Union[Append, _Mapping]]] = ..., ping: _Optional[int] = ..., starts: _Optional[_Iterable[_Union[Start, _Mapping]]] = ...) -> None: ...
+
+class Start(_message.Message):
+    __slots__ = ("start_id", "request")
+    START_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    start_id: int
+    request: _journal_service_pb2.CreateRunRequest
+    def __init__(self, start_id: _Optional[int] = ..., request: _Optional[_Union[_journal_service_pb2.CreateRunRequest, _Mapping]] = ...) -> None: ...
 
 class Attach(_message.Message):
     __slots__ = ("worker_id", "address", "capacity", "agents", "tenant_id", "draining", "event_level")
@@ -52,26 +62,40 @@ class AgentOffer(_message.Message):
     def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ..., program_kind: _Optional[str] = ...) -> None: ...
 
 class SessionResponse(_message.Message):
-    __slots__ = ("attached", "results", "pong", "inbox_run_ids", "move")
+    __slots__ = ("attached", "results", "pong", "inbox_run_ids", "move", "started")
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     PONG_FIELD_NUMBER: _ClassVar[int]
     INBOX_RUN_IDS_FIELD_NUMBER: _ClassVar[int]
     MOVE_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
     attached: Attached
     results: _containers.RepeatedCompositeFieldContainer[AppendResult]
     pong: int
     inbox_run_ids: _containers.RepeatedScalarFieldContainer[str]
     move: bool
-    def __init__(self, attached: _Optional[_Union[Attached, _Mapping]] = ..., results: _Optional[_Iterable[_Union[AppendResult, _Mapping]]] = ..., pong: _Optional[int] = ..., inbox_run_ids: _Optional[_Iterable[str]] = ..., move: _Optional[bool] = ...) -> None: ...
+    started: _containers.RepeatedCompositeFieldContainer[StartResult]
+    def __init__(self, attached: _Optional[_Union[Attached, _Mapping]] = ..., results: _Optional[_Iterable[_Union[AppendResult, _Mapping]]] = ..., pong: _Optional[int] = ..., inbox_run_ids: _Optional[_Iterable[str]] = ..., move: _Optional[bool] = ..., started: _Optional[_Iterable[_Union[StartResult, _Mapping]]] = ...) -> None: ...
+
+class StartResult(_message.Message):
+    __slots__ = ("start_id", "created", "error")
+    START_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    start_id: int
+    created: _journal_service_pb2.CreateRunResponse
+    error: _status_pb2.Status
+    def __init__(self, start_id: _Optional[int] = ..., created: _Optional[_Union[_journal_service_pb2.CreateRunResponse, _Mapping]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class Attached(_message.Message):
-    __slots__ = ("session_number", "silence")
+    __slots__ = ("session_number", "silence", "takes_starts")
     SESSION_NUMBER_FIELD_NUMBER: _ClassVar[int]
     SILENCE_FIELD_NUMBER: _ClassVar[int]
+    TAKES_STARTS_FIELD_NUMBER: _ClassVar[int]
     session_number: int
     silence: _duration_pb2.Duration
-    def __init__(self, session_number: _Optional[int] = ..., silence: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    takes_starts: bool
+    def __init__(self, session_number: _Optional[int] = ..., silence: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., takes_starts: _Optional[bool] = ...) -> None: ...
 
 class Append(_message.Message):
     __slots__ = ("append_id", "run_id", "epoch", "first_seq", "previous_digest", "events", "consumed_inbox_number")
