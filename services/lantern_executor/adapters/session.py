@@ -39,6 +39,12 @@ MESSAGE_BYTES_MAX = 1024 * 1024
 WINDOW_MESSAGES = 2
 """Messages whose answers are outstanding; more only moves the queue into the journal."""
 
+GATHER_TURNS = 16
+"""Turns of the loop that a message waits at most for what is likely to go along."""
+
+GATHER_PARTS = 3
+"""One part of what is under way with each message: one is made ready, one travels, one is committed."""
+
 PING_INTERVAL_S = 1.0
 PINGS_PER_SILENCE = 10
 """At least; a journal with a shorter patience than usual is pinged more often."""
@@ -141,6 +147,7 @@ class Session:
         self._is_broken = False  # since it first stood
         self._ready: deque[_Waiting] = deque()
         self._ready_starts: deque[_Starting] = deque()
+        self._coming = 0  # appends that were answered, and whose runs have not come back with their next one
         self._ids = itertools.count(1)
         self._pings = itertools.count(1)
         self._stream: _Stream | None = None
@@ -346,13 +353,29 @@ class Session:
         while True:
             await self._work.wait()
             self._work.clear()
-            await asyncio.sleep(0)  # everything that becomes ready in this turn of the loop goes along
+            await self._gather(stream)
             while stream.ping_due or self._ready_starts or (self._ready and stream.messages < WINDOW_MESSAGES):
                 message = self._take(stream) if stream.messages < WINDOW_MESSAGES else pb.SessionRequest()
                 self._take_starts(stream, message)
                 message.ping, stream.ping_due = stream.ping_due, 0
                 if message.appends or message.starts or message.ping:
                     await stream.call.write(message)
+
+    async def _gather(self, stream: _Stream) -> None:
+        """Gives the loop turns until a fair part of the runs that are on their way stands ready.
+
+        Those that were just answered mostly come back at once with their next append. A message costs both sides as much
+        as a handful of appends, so it waits for them, but never while nothing runs: a turn of an idle loop takes a few
+        microseconds. What has not come back by then (a step that takes its time) is not waited for again.
+        """
+        await asyncio.sleep(0)
+        for _ in range(GATHER_TURNS):
+            ready, coming = len(self._ready), self._coming
+            if ready >= coming or ready * GATHER_PARTS >= coming + len(stream.sent):
+                self._coming = max(0, coming - ready)
+                return
+            await asyncio.sleep(0)
+        self._coming = 0
 
     def _take(self, stream: _Stream) -> pb.SessionRequest:
         """The next message: all that is ready, up to its bound. What nobody awaits any more is left out."""
@@ -395,6 +418,7 @@ class Session:
             message = await stream.call.read()
             if not isinstance(message, pb.SessionResponse):
                 raise LanternError(reasons.UNAVAILABLE, "the journal ended the stream")
+            self._coming += len(message.results)
             for result in message.results:
                 self._settle(stream, result)
             for started in message.started:

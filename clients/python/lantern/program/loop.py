@@ -90,8 +90,10 @@ class OrderedTask(asyncio.Task[_T]):
     """A task of this loop; its hash is its number, so that sets of tasks (asyncio.TaskGroup) keep one order."""
 
     def __init__(self, coro: Any, *, loop: "WorkflowLoop", number: int, **named: Any) -> None:
-        self._number = number
+        # asyncio puts every task of the process into one set, where the first tasks of all runs would collide.
+        self._number = id(self)
         super().__init__(coro, loop=loop, **named)
+        self._number = number
 
     def __hash__(self) -> int:
         return self._number
