@@ -13,7 +13,8 @@ KeyScope = Literal["run", "workflow"]
 Effects = Literal["outside", "none"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+# Not frozen, which would more than double what making one costs: there are some for every step.
+@dataclass(kw_only=True, slots=True)
 class RunStep:
     """Do one unit of outside work."""
 

@@ -33,7 +33,8 @@ class Event:
     hash: bytes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+# Not frozen, which would more than double what making one costs: there are some for every step.
+@dataclass(kw_only=True, slots=True)
 class AppliedEvent:
     """What the replay core needs to know of an event."""
 

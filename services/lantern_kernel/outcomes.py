@@ -30,7 +30,8 @@ def _no_facts() -> Mapping[str, Any]:
     return _NO_FACTS
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+# Not frozen, which would more than double what making one costs: there are some for every step.
+@dataclass(kw_only=True, slots=True)
 class Outcome:
     """How a command ended: at most one of data, blob and error; none of them for a timer."""
 

@@ -46,8 +46,7 @@ def pack(facts: Mapping[str, Any], data: Content | None = None) -> bytes:
     """
     assert "data" not in facts, "`data` is the user's member"
     assert "blob" not in facts, "`blob` is the user's member"
-    text = _ENCODER.encode(facts)
-    head = text.encode(errors="replace").replace(_DATA, _DATA_ESCAPED)
+    head = _ENCODER.encode(facts).encode(errors="replace").replace(_DATA, _DATA_ESCAPED) if facts else b"{}"
     if data is None:
         return head
     comma = b"," if facts else b""
@@ -64,7 +63,8 @@ def named_blob(payload: bytes) -> BlobRef | None:
     return None if found is None else BlobRef(sha256=found[1].decode(), size=int(found[2]))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+# Not frozen, which would more than double what making one costs: there are some for every step.
+@dataclass(kw_only=True, slots=True)
 class Unpacked:
     """A payload taken apart."""
 

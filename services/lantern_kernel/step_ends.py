@@ -6,7 +6,8 @@ from lantern_kernel.blobs import BlobRef
 from lantern_kernel.retry import Failure
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+# Not frozen, which would more than double what making one costs: there are some for every step.
+@dataclass(kw_only=True, slots=True)
 class Completed:
     """The step has a result."""
 

@@ -15,7 +15,8 @@ from lantern_kernel.commands import (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+# Not frozen, which would more than double what making one costs: there are some for every step.
+@dataclass(kw_only=True, slots=True)
 class StepWork:
     """Append step_started with these numbers, and once it is committed dispatch the attempt."""
 

@@ -1,7 +1,6 @@
 """Executes the attempts of steps: functions of the user's, and HTTP requests over one shared session (SPEC E2, E3)."""
 
 import asyncio
-import inspect
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -9,7 +8,7 @@ from typing import assert_never
 
 import aiohttp
 
-from lantern.program.calls import FunctionCall, HttpCall, StepCall, StepInfo
+from lantern.program.calls import FunctionCall, HttpCall, StepCall, StepInfo, is_async
 from lantern.program.failures import failure_of
 from lantern_executor.domain.step import StepContext
 from lantern_kernel import reasons, sinks
@@ -50,7 +49,7 @@ class LocalStepRunner:
 
     def room(self, call: StepCall) -> AbstractAsyncContextManager[object]:
         """A thread, where the call needs one; entered in the order of asking."""
-        if isinstance(call, FunctionCall) and not inspect.iscoroutinefunction(call.fn):
+        if isinstance(call, FunctionCall) and not is_async(call.fn):
             return self._threads
         return nullcontext()
 

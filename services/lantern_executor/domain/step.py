@@ -9,7 +9,8 @@ from lantern_kernel.retry import Failure
 from lantern_kernel.step_ends import Completed
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+# Not frozen, which would more than double what making one costs: there are some for every step.
+@dataclass(kw_only=True, slots=True)
 class StepContext:
     """What the code of a step may know about itself."""
 
@@ -31,7 +32,8 @@ class StepContext:
     tenant_id: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+# Not frozen, which would more than double what making one costs: there are some for every step.
+@dataclass(kw_only=True, slots=True)
 class StepCall:
     """The code of one step, to be called."""
 
