@@ -1,8 +1,8 @@
 """Goal: know what the whole engine does: journal process, executor process, a Python workflow, on both databases.
 
 Method: W1 is one run of 100 no-op steps, W2 are runs of 10 no-op steps with 64 in flight, each step durable before the
-next begins. The client starts each run and waits for its end in one call. Rounds of the databases take turns; medians and
-their ratio are printed as one line of JSON. Run it as a program: it is its own workflow module too.
+next begins. The client starts each run and waits for its end in one call. Rounds of the databases take turns; medians
+and their ratio are printed as one line of JSON. Run it as a program: it is its own workflow module too.
 """
 
 import asyncio

@@ -13,7 +13,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -26,6 +26,7 @@ from lantern_executor import wire
 from lantern_executor.adapters.addresses import JournalAddresses
 from lantern_executor.adapters.keeper_pipe import Report
 from lantern_executor.adapters.keeper_process import KeeperProcess
+from lantern_executor.adapters.stream import Starting, Stream, Waiting
 from lantern_executor.domain.run import Offer
 from lantern_executor.domain.tail import Append
 from lantern_executor.domain.trust import Trust
@@ -74,45 +75,6 @@ class WorkerIdentity:
     offers: Sequence[Offer]
 
 
-@dataclass(eq=False, kw_only=True, slots=True)
-class _Waiting:
-    """An append on its way."""
-
-    # Echoed in the answer; also the order of submission.
-    append_id: int
-    append: Append
-    answer: "asyncio.Future[None]"
-
-
-@dataclass(eq=False, kw_only=True, slots=True)
-class _Starting:
-    """A start on its way."""
-
-    # What to make.
-    request: journal_pb.CreateRunRequest
-    answer: "asyncio.Future[journal_pb.CreateRunResponse]"
-
-
-@dataclass(eq=False, kw_only=True, slots=True)
-class _Stream:
-    """What belongs to one attached stream and ends with it."""
-
-    call: "grpc.aio.StreamStreamCall[pb.SessionRequest, pb.SessionResponse]"
-    # Appends that were sent, and for each its message's number of answers that are still due.
-    sent: dict[int, tuple[_Waiting, list[int]]] = field(default_factory=dict[int, tuple[_Waiting, list[int]]])
-    # Messages with answers due.
-    messages: int = 0
-    # Whether the journal takes starts, and those that it has not answered.
-    takes_starts: bool = False
-    starts: dict[int, _Starting] = field(default_factory=dict[int, _Starting])
-    # The ping that the next message takes along; 0 for none.
-    ping_due: int = 0
-    # What its pings, and those of the helper process, prove.
-    trust: Trust
-    # The journal knows the session no more, as the helper process was told.
-    unknown: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 class Session:
     """The session of this worker process, for its life."""
 
@@ -145,12 +107,12 @@ class Session:
         self._address = ""
         self._draining = False
         self._is_broken = False  # since it first stood
-        self._ready: deque[_Waiting] = deque()
-        self._ready_starts: deque[_Starting] = deque()
+        self._ready: deque[Waiting] = deque()
+        self._ready_starts: deque[Starting] = deque()
         self._coming = 0  # appends that were answered, and whose runs have not come back with their next one
         self._ids = itertools.count(1)
         self._pings = itertools.count(1)
-        self._stream: _Stream | None = None
+        self._stream: Stream | None = None
         self._work = asyncio.Event()
         self._trust = asyncio.Event()
         self._attached = asyncio.Event()
@@ -206,7 +168,7 @@ class Session:
 
     async def append(self, append: Append) -> None:
         """Returns once the events are committed; raises what the journal refused them for."""
-        waiting = _Waiting(append_id=next(self._ids), append=append, answer=asyncio.get_running_loop().create_future())
+        waiting = Waiting(append_id=next(self._ids), append=append, answer=asyncio.get_running_loop().create_future())
         self._ready.append(waiting)
         self._work.set()
         await waiting.answer
@@ -222,7 +184,7 @@ class Session:
         Raises:
             LanternError: A refusal, as of CreateRun; UNAVAILABLE where the stream broke before the answer came.
         """
-        starting = _Starting(request=request, answer=asyncio.get_running_loop().create_future())
+        starting = Starting(request=request, answer=asyncio.get_running_loop().create_future())
         self._ready_starts.append(starting)
         self._work.set()
         return await starting.answer
@@ -276,11 +238,11 @@ class Session:
         )
 
     @contextlib.asynccontextmanager
-    async def _attach(self, channel: grpc.aio.Channel) -> AsyncGenerator[_Stream]:
+    async def _attach(self, channel: grpc.aio.Channel) -> AsyncGenerator[Stream]:
         """An attached stream; when it is left, what it has not answered waits to be sent again."""
         identity = self.identity
         call = pb_grpc.JournalWorkerServiceStub(channel).Session()
-        stream = _Stream(call=call, trust=Trust(self._clock_s()))  # pyright: ignore[reportArgumentType] - types-grpcio says less
+        stream = Stream(call=call, trust=Trust(self._clock_s()))  # pyright: ignore[reportArgumentType] - types-grpcio says less
         try:
             async with asyncio.timeout(ATTACH_TIMEOUT_S):
                 attach = pb.Attach(
@@ -323,14 +285,14 @@ class Session:
             self._ready.extendleft(reversed(unanswered))
             self._give_up_starts(stream)
 
-    def _give_up_starts(self, stream: _Stream) -> None:
+    def _give_up_starts(self, stream: Stream) -> None:
         """Whoever wants them asks again, under the same request ids and perhaps another session number."""
         for starting in (*stream.starts.values(), *self._ready_starts):
             if not starting.answer.done():
                 starting.answer.set_exception(LanternError(reasons.UNAVAILABLE, "the session's stream broke"))
         self._ready_starts.clear()
 
-    async def _serve(self, stream: _Stream) -> None:
+    async def _serve(self, stream: Stream) -> None:
         """Works on one stream until it breaks or a new one is wanted."""
         self._work.set()
         tasks: list[asyncio.Task[Any]] = [
@@ -349,7 +311,7 @@ class Session:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _send(self, stream: _Stream) -> None:
+    async def _send(self, stream: Stream) -> None:
         while True:
             await self._work.wait()
             self._work.clear()
@@ -361,12 +323,12 @@ class Session:
                 if message.appends or message.starts or message.ping:
                     await stream.call.write(message)
 
-    async def _gather(self, stream: _Stream) -> None:
+    async def _gather(self, stream: Stream) -> None:
         """Gives the loop turns until a fair part of the runs that are on their way stands ready.
 
-        Those that were just answered mostly come back at once with their next append. A message costs both sides as much
-        as a handful of appends, so it waits for them, but never while nothing runs: a turn of an idle loop takes a few
-        microseconds. What has not come back by then (a step that takes its time) is not waited for again.
+        Those that were just answered mostly come back at once with their next append. A message costs both sides as
+        much as a handful of appends, so it waits for them, but never while nothing runs: a turn of an idle loop takes a
+        few microseconds. What has not come back by then (a step that takes its time) is not waited for again.
         """
         await asyncio.sleep(0)
         for _ in range(GATHER_TURNS):
@@ -377,7 +339,7 @@ class Session:
             await asyncio.sleep(0)
         self._coming = 0
 
-    def _take(self, stream: _Stream) -> pb.SessionRequest:
+    def _take(self, stream: Stream) -> pb.SessionRequest:
         """The next message: all that is ready, up to its bound. What nobody awaits any more is left out."""
         message, size, due = pb.SessionRequest(), 0, [0]
         while self._ready:
@@ -402,7 +364,7 @@ class Session:
         stream.messages += bool(due[0])
         return message
 
-    def _take_starts(self, stream: _Stream, message: pb.SessionRequest) -> None:
+    def _take_starts(self, stream: Stream, message: pb.SessionRequest) -> None:
         """All that are ready, up to the message's bound; they are few, and no append waits for them."""
         size = 0
         while self._ready_starts and size < MESSAGE_BYTES_MAX:
@@ -413,7 +375,7 @@ class Session:
                 size += starting.request.ByteSize()
                 message.starts.add(start_id=start_id, request=starting.request)
 
-    async def _receive(self, stream: _Stream) -> None:
+    async def _receive(self, stream: Stream) -> None:
         while True:
             message = await stream.call.read()
             if not isinstance(message, pb.SessionResponse):
@@ -442,7 +404,7 @@ class Session:
             if self._ready:
                 self._work.set()
 
-    def _note_trust(self, stream: _Stream) -> None:
+    def _note_trust(self, stream: Stream) -> None:
         self._trust.set()
         if stream.trust.take_return(self._clock_s()):
             self.return_listener()  # a silence as long as that may have cost leases, too
@@ -460,11 +422,11 @@ class Session:
             stream.unknown.set()
 
     @staticmethod
-    async def _until_unknown(stream: _Stream) -> None:
+    async def _until_unknown(stream: Stream) -> None:
         await stream.unknown.wait()
         raise LanternError(reasons.SESSION_NOT_ATTACHED, "the journal has closed the session")
 
-    def _settle(self, stream: _Stream, result: pb.AppendResult) -> None:
+    def _settle(self, stream: Stream, result: pb.AppendResult) -> None:
         error = status.from_status(result.error) if result.HasField("error") else None  # before anything is changed
         waiting, due = stream.sent.pop(result.append_id, (None, [0]))
         if waiting is None:
@@ -481,11 +443,11 @@ class Session:
         else:
             waiting.answer.set_exception(error)
 
-    def _repeat(self, waiting: _Waiting) -> None:
+    def _repeat(self, waiting: Waiting) -> None:
         self._ready.append(waiting)
         self._work.set()
 
-    async def _ping(self, stream: _Stream) -> None:
+    async def _ping(self, stream: Stream) -> None:
         """A ping a second; ends the stream where none was answered for as long as the journal bears silence.
 
         Half as long where there is another journal process to go to.

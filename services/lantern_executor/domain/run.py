@@ -149,7 +149,7 @@ _STATES = {kinds.RUN_SUCCEEDED: "SUCCEEDED", kinds.RUN_FAILED: "FAILED", kinds.R
 
 
 def end_of(event: NewEvent) -> RunEnd | None:
-    """What the last event of a drive says of the run's end; None where it only parks, or another goes on in its place."""
+    """What the last event of a drive says of the run's end; None where it only parks or another goes on for it."""
     state = _STATES.get(event.kind)
     if state is None:
         return None

@@ -50,7 +50,7 @@ def step_info() -> StepInfo:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives a coroutine; for plain functions by one look, which is all that `inspect` does in ten."""
+    """Whether calling it gives a coroutine; plain functions are told by one look, not `inspect`'s ten."""
     if type(function) is FunctionType and function.__code__.co_flags & inspect.CO_COROUTINE:
         return True
     return inspect.iscoroutinefunction(function)
