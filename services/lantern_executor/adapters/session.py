@@ -182,12 +182,17 @@ class Session:
         """Makes a run through the stream, for a moment at which it takes starts.
 
         Raises:
-            LanternError: A refusal, as of CreateRun; UNAVAILABLE where the stream broke before the answer came.
+            LanternError: A refusal, as of CreateRun; UNAVAILABLE where the stream broke before the answer came,
+                DEADLINE_EXCEEDED where none came in the time that any call has.
         """
         starting = Starting(request=request, answer=asyncio.get_running_loop().create_future())
         self._ready_starts.append(starting)
         self._work.set()
-        return await starting.answer
+        try:
+            async with asyncio.timeout(channels.RPC_DEADLINE_S):
+                return await starting.answer
+        except TimeoutError:
+            raise LanternError(reasons.DEADLINE_EXCEEDED, "the journal did not answer the start in time") from None
 
     async def _stay_attached(self) -> None:
         backoff_s = BACKOFF_S_MIN

@@ -13,8 +13,8 @@ UNANSWERED_APPENDS_MAX = 10_000
 UNANSWERED_BYTES_MAX = 32 * 1024 * 1024
 """A worker with more than this under way is not read from until some are answered and sent."""
 
-RESULTS_PER_MESSAGE_MAX = 2_000
-"""A refusal takes a kilobyte at most, so that a message of nothing else stays below 3 MiB."""
+RESULTS_PER_MESSAGE_MAX = 1_000
+"""A refusal takes a kilobyte at most, so that a message stays below 3 MiB with the starts it carries."""
 
 STARTS_BYTES_PER_MESSAGE_MAX = 1024 * 1024
 """Or one, however large: a run that was started comes back with its input, twice."""

@@ -18,8 +18,9 @@ from lantern_journal.ports import Clock, Store
 from lantern_journal.servicer.outbox import Outbox
 from lantern_journal.servicer.streams import OpenStreams, number_of, page_token
 from lantern_journal.validate import starts
+from lantern_kernel import reasons
 from lantern_kernel.bounds import PAGE_BYTES_MAX
-from lantern_kernel.errors import InvalidField, LanternError
+from lantern_kernel.errors import LanternError
 from lantern_serving import status
 
 
@@ -114,27 +115,31 @@ class WorkerServicer(worker_service_pb2_grpc.JournalWorkerServiceServicer):
                 continue
             outbox.sent(append)
             self._committer.submit(append, outbox.add_result)
-        for index, start in enumerate(request.starts):
-            self._start(f"starts[{index}].request", start, outbox)
+        for start in request.starts:
+            self._start(start, outbox)
 
-    def _start(self, path: str, start: pb.Start, outbox: Outbox) -> None:
+    def _start(self, start: pb.Start, outbox: Outbox) -> None:
+        """Makes a run; whatever is wrong with it is told in its own answer, in the words of CreateRun."""
         size = start.ByteSize()
         outbox.start_taken(size)
-        try:
-            starts.create_run(start.request)
-        except InvalidField as error:
-            refused = status.to_status(error.below(path))
-            outbox.add_started(pb.StartResult(start_id=start.start_id, error=refused), size)
-            return
 
         def done(answer: "asyncio.Future[StartedRun]") -> None:
+            result = pb.StartResult(start_id=start.start_id)
             try:
-                result = pb.StartResult(start_id=start.start_id, created=wire.started(answer.result()))
+                result.created.CopyFrom(wire.started(answer.result()))
             except LanternError as error:
-                result = pb.StartResult(start_id=start.start_id, error=status.to_status(error))
+                result.error.CopyFrom(status.to_status(error))
+            except asyncio.CancelledError:
+                result.error.CopyFrom(status.to_status(LanternError(reasons.UNAVAILABLE, "the journal is stopping")))
             outbox.add_started(result, size)
 
-        self._runs.begin_start(wire.start_request(start.request)).add_done_callback(done)
+        try:
+            starts.create_run(start.request)
+            answer = self._runs.begin_start(wire.start_request(start.request))
+        except LanternError as error:
+            outbox.add_started(pb.StartResult(start_id=start.start_id, error=status.to_status(error)), size)
+        else:
+            answer.add_done_callback(done)
 
     async def KeepSession(
         self, request_iterator: AsyncIterator[pb.KeepSessionRequest], context: Any

@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 from executor_processes import Cluster, Proxy, Service, cluster
+from google.protobuf import duration_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lantern.api.executor.v1 import executor_service_pb2 as executor_pb
@@ -26,6 +27,15 @@ from lantern_executor import wire
 from lantern_kernel import kinds, reasons
 from lantern_kernel.event import find_chain_fault
 from lantern_serving import status
+
+
+def _waiting(request_id: str, agent: str, given: object, wait_s: float) -> executor_pb.StartRunRequest:
+    """A start that waits for the end."""
+    wait = duration_pb2.Duration()
+    wait.FromNanoseconds(round(wait_s * 1e9))
+    return executor_pb.StartRunRequest(
+        request_id=request_id, agent_name=agent, input=json.dumps(given).encode(), wait=wait
+    )
 
 
 def _steps(lines: list[str], what: str) -> Counter[str]:
@@ -51,6 +61,39 @@ async def test_run_starts_and_ends(tmp_path: Path) -> None:
         asked = health_pb2.HealthCheckRequest(service="lantern.api.executor.v1.ExecutorService")
         checked = await health.Check(asked)  # pyright: ignore[reportAttributeAccessIssue] - untyped
         assert checked.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_a_start_may_wait_for_the_end(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as at:
+        executor = at.executor()
+        done = await executor.StartRun(_waiting("r1", "chain", {"steps": 3, "ms": 5}, 20))
+        assert done.created
+        assert done.end.state == run_pb2.Run.STATE_SUCCEEDED
+        ended = (await at.runs().GetRun(journal_pb.GetRunRequest(run_id=done.run.run_id))).run
+        assert (ended.state, ended.result) == (done.end.state, done.end.result), "it was told what had been committed"
+
+        failed = await executor.StartRun(_waiting("r2", "chain", {"steps": "many", "ms": 5}, 20))
+        assert failed.end.state == run_pb2.Run.STATE_FAILED
+        ended = (await at.runs().GetRun(journal_pb.GetRunRequest(run_id=failed.run.run_id))).run
+        assert ended.error == failed.end.error
+
+        slow = {"steps": 1, "ms": 1_500}
+        early = await executor.StartRun(_waiting("r3", "chain", slow, 0.2))
+        assert early.created
+        assert not early.HasField("end"), "it is not over by then"
+        again = await executor.StartRun(_waiting("r3", "chain", slow, 20))
+        assert (again.run.run_id, again.created) == (early.run.run_id, False)
+        assert again.end.state == run_pb2.Run.STATE_SUCCEEDED
+        late = await executor.StartRun(_waiting("r3", "chain", slow, 20))
+        assert late.run.state == run_pb2.Run.STATE_SUCCEEDED, "it was over before: the run itself says so"
+
+        parked = await executor.StartRun(_waiting("r4", "patient", {"ms": 1, "s": 60}, 20))
+        assert not parked.HasField("end"), "it has left the executor"
+
+        for wrong_s in (-1, 3_601):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await executor.StartRun(_waiting("r5", "chain", {"steps": 1, "ms": 1}, wrong_s))
+            assert status.to_error(caught.value).reason == reasons.INVALID_FIELD
 
 
 async def test_many_runs_at_once(tmp_path: Path) -> None:

@@ -194,6 +194,7 @@ class Worker:
         self.journal, self.worker_id, self._tenant_id = journal, worker_id, tenant_id
         self.number = 0
         self.results: dict[int, wp.AppendResult] = {}
+        self.started: dict[int, wp.StartResult] = {}
         self.inbox: list[str] = []
         self.pongs: list[int] = []
         self.moved = False
@@ -231,6 +232,9 @@ class Worker:
             while (message := await call.read()) is not grpc.aio.EOF:
                 for result in message.results:
                     self.results[result.append_id] = result
+                for started in message.started:
+                    assert started.start_id not in self.started, "each start is answered once"
+                    self.started[started.start_id] = started
                 self.inbox += message.inbox_run_ids
                 self.moved = self.moved or message.move
                 if message.pong:
@@ -266,6 +270,15 @@ class Worker:
         await self.until(lambda: self.error or all(a.append_id in self.results for a in appends))
         assert self.error is None, self.error
         return [self.results.pop(a.append_id) for a in appends]
+
+    async def start(self, *requests: jp.CreateRunRequest, appends: Sequence[wp.Append] = ()) -> list[wp.StartResult]:
+        """Sends starts in one message, with appends perhaps, and waits for what became of the starts."""
+        first = max(self.started, default=0) + 1
+        starts = [wp.Start(start_id=first + n, request=request) for n, request in enumerate(requests)]
+        await self.write(wp.SessionRequest(starts=starts, appends=appends))
+        await self.until(lambda: self.error or all(start.start_id in self.started for start in starts))
+        assert self.error is None, self.error
+        return [self.started[start.start_id] for start in starts]
 
     async def accepted(self, append: wp.Append) -> int:
         """Sends an append that must go in; its last seq."""

@@ -5,8 +5,12 @@ from typing import Any
 
 import pytest
 
+from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
+from lantern.api.journal.v1 import run_pb2
 from lantern.api.journal.v1 import worker_service_pb2 as pb
 from lantern_executor.adapters import session as session_module
+from lantern_kernel.errors import InvalidField
+from lantern_serving import status
 
 
 class QueueStream:
@@ -21,7 +25,8 @@ class QueueStream:
             self.far.attaches += 1
             self.far.attached_at.append(self.address)
             self.far.stream = self
-            self.answers.put_nowait(pb.SessionResponse(attached=pb.Attached(session_number=self.far.attaches)))
+            attached = pb.Attached(session_number=self.far.attaches, takes_starts=self.far.takes_starts)
+            self.answers.put_nowait(pb.SessionResponse(attached=attached))
             return
         if self.far.write_faults and message.appends:
             raise self.far.write_faults.pop(0)
@@ -29,7 +34,10 @@ class QueueStream:
             return
         self.far.run_ids += [append.run_id for append in message.appends]
         results = [pb.AppendResult(append_id=append.append_id) for append in message.appends]
-        self.answers.put_nowait(pb.SessionResponse(results=results, pong=message.ping))
+        started = [
+            self.far.answer(start) for start in message.starts if start.request.agent_name != self.far.unanswered
+        ]
+        self.answers.put_nowait(pb.SessionResponse(results=results, pong=message.ping, started=started))
 
     async def read(self) -> pb.SessionResponse:
         return await self.answers.get()
@@ -55,6 +63,10 @@ class FarSide:
         self.connect_faults: list[Exception] = []
         self.close_faults: list[Exception] = []
         self.write_faults: list[Exception] = []
+        # Whether it takes starts, those that came, and the agent whose starts it never answers.
+        self.takes_starts = False
+        self.starts: list[pb.Start] = []
+        self.unanswered = "nobody"
         # Whoever makes a session without saying how it connects gets this.
         defaults = session_module.Session.__init__.__kwdefaults__
         assert defaults is not None
@@ -66,6 +78,15 @@ class FarSide:
         if address in self.absent:
             raise ConnectionRefusedError(address)
         return QueueChannel(self, address)
+
+    def answer(self, start: pb.Start) -> pb.StartResult:
+        """To a start: refused where its request names no agent."""
+        self.starts.append(start)
+        if not start.request.agent_name:
+            error = status.to_status(InvalidField("agent_name", "is empty"))
+            return pb.StartResult(start_id=start.start_id, error=error)
+        run = run_pb2.Run(run_id=f"run of {start.request.request_id}")
+        return pb.StartResult(start_id=start.start_id, created=journal_pb.CreateRunResponse(run=run, created=True))
 
     def say(self, message: pb.SessionResponse) -> None:
         """To the worker, over its present stream."""
