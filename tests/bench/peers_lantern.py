@@ -16,15 +16,14 @@ from lantern.api.executor.v1 import executor_service_pb2 as executor_pb
 from lantern.api.executor.v1 import executor_service_pb2_grpc as executor_grpc
 from lantern.api.journal.v1 import journal_service_pb2 as journal_pb
 from lantern.api.journal.v1 import journal_service_pb2_grpc as journal_grpc
+from lantern.api.journal.v1 import run_pb2
 from lantern_serving import channels
 
 WORKFLOWS = Path(__file__).with_name("peers_workflows.py")
-EVENTS_AROUND = 3
-"""run_started, lease_granted and the last one; each step is two more."""
-
 KILL_AT = 0.4
 """Of all executions of W3, before the executor is killed."""
 
+RUN_WITHIN_S = 60
 RECOVERED_WITHIN_S = 120
 W1_WARM, W2_WARM_RUNS = 2, 64
 W3_RUNS, W3_STEPS, W3_PAUSE_MS = 50, 10, 20
@@ -47,6 +46,12 @@ async def service(module: str, environment: dict[str, str]) -> AsyncGenerator[tu
         await process.wait()
 
 
+def _request(agent: str, given: Any) -> executor_pb.StartRunRequest:
+    return executor_pb.StartRunRequest(
+        request_id=os.urandom(8).hex(), agent_name=agent, input=json.dumps(given).encode()
+    )
+
+
 class Clients:
     """Starts runs and waits for their ends."""
 
@@ -55,23 +60,22 @@ class Clients:
 
     async def start(self, agent: str, given: Any) -> str:
         """Starts a run; its id."""
-        request = executor_pb.StartRunRequest(
-            request_id=os.urandom(8).hex(), agent_name=agent, input=json.dumps(given).encode()
-        )
-        return (await self._executor.StartRun(request)).run.run_id
+        return (await self._executor.StartRun(_request(agent, given))).run.run_id
 
-    async def finished(self, run_id: str, after_seq: int = 0) -> None:
+    async def finished(self, run_id: str) -> None:
         """Returns once it has succeeded."""
-        request = journal_pb.FollowEventsRequest(run_id=run_id, after_seq=after_seq)
+        request = journal_pb.FollowEventsRequest(run_id=run_id)
         kind = ""
         async for message in self._journal.FollowEvents(request):
             kind = message.events[-1].kind
         assert kind == "run_succeeded", kind
 
     async def run(self, count: int) -> None:
-        """One whole run of so many steps."""
-        run_id = await self.start("steps", count)
-        await self.finished(run_id, EVENTS_AROUND + 2 * count - 1)
+        """One whole run of so many steps: started and waited for in one call, as the peers' clients do."""
+        request = _request("steps", count)
+        request.wait.seconds = RUN_WITHIN_S
+        answer = await self._executor.StartRun(request, timeout=RUN_WITHIN_S)
+        assert answer.end.state == run_pb2.Run.STATE_SUCCEEDED, answer
 
 
 @asynccontextmanager
