@@ -182,8 +182,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _move_time(self) -> None:
         if not self._timers:
             raise AssertionError("nothing is left that could ever happen")
-        self.now_s = max(self.now_s, self._timers[0][0])
-        self._since_time_moved = 0
+        if self._timers[0][0] > self.now_s:  # else whoever sets timers for now goes round as well
+            self.now_s = self._timers[0][0]
+            self._since_time_moved = 0
         while self._timers and self._timers[0][0] <= self.now_s:
             handle = heapq.heappop(self._timers)[2]
             if handle.cancelled():

@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
@@ -21,6 +20,9 @@ SHARE = 25
 """Seeds that a process takes at a time."""
 
 PROCESSES = 2
+
+PATIENCE_S = 500
+"""For all seeds; a thousand take one minute of two processors."""
 
 
 def run_share(first: int, count: int) -> list[Outcome]:
@@ -34,8 +36,10 @@ def test_every_seed_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
         print(f" seeds {FIRST} to {FIRST + COUNT - 1}", end=" ", flush=True)
     firsts = range(FIRST, FIRST + COUNT, SHARE)
     counts = [min(SHARE, FIRST + COUNT - first) for first in firsts]
-    with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
-        outcomes = [outcome for share in pool.map(run_share, firsts, counts) for outcome in share]
+    # On the way out a `Pool` ends its processes, so a seed that never ends fails this test and does not hold it up.
+    with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
+        shares = pool.starmap_async(run_share, zip(firsts, counts, strict=True), chunksize=1).get(PATIENCE_S)
+    outcomes = [outcome for share in shares for outcome in share]
     bad = [f"make simulate SEED={each.seed}: {'; '.join(each.faults[:3])}" for each in outcomes if each.faults]
     assert not bad, "\n".join(bad)
     assert len({outcome.digest for outcome in outcomes}) == COUNT, "no two seeds tell one story"

@@ -252,7 +252,8 @@ class Drive:
                 self._dispatch(course, program, run)
             if self._draining and not self._running and children.are_settled:
                 return True
-            await self._sleep(course.next_due_us)
+            # A drain fires no timers: what is due then is due for the next drive, and no reason to look again.
+            await self._sleep(None if self._draining else course.next_due_us)
 
     def _begin_children(self, course: Course, children: Children) -> None:
         """Creates and cancels the children of which the events are committed."""

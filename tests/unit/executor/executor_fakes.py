@@ -28,6 +28,9 @@ from lantern_kernel.payloads import ParkFacts, RunErrorFacts
 T = TypeVar("T")
 
 EPOCH_US = 1_700_000_000_000_000
+ROUNDS_AT_ONE_TIME_MAX = 20_000
+"""Of the loop: who goes round more often without time passing waits by looking again and again."""
+
 PAGE = 3
 """Events a page: small, so that every history takes several."""
 
@@ -38,10 +41,14 @@ class _Jump(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
+        self._rounds = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise AssertionError("nothing is left that could ever happen: the code under test hangs")
+        self._rounds = 0 if timeout > 0 else self._rounds + 1
+        if self._rounds > ROUNDS_AT_ONE_TIME_MAX:
+            raise AssertionError(f"the code under test goes round at {self.now_s}")
         self.now_s += max(0.0, timeout)
         return super().select(0)
 

@@ -302,6 +302,27 @@ def test_handing_back_is_tried_until_it_succeeds(faults: list[Exception]) -> Non
     simulate(main())
 
 
+def test_a_drain_does_not_go_round_while_a_timer_is_due_and_a_step_runs() -> None:
+    async def main() -> None:
+        world, row, journal = _world()
+
+        async def long() -> str:
+            await asyncio.sleep(5)
+            return "done"
+
+        async def flow(ctx: lantern.Context) -> None:
+            await asyncio.gather(ctx.step("long", long), ctx.sleep(2))
+
+        drive = _drive(world, row, journal, flow)
+        asyncio.get_running_loop().call_later(1, drive.drain)
+        await drive.run()
+        assert [cause for *_, cause in journal.released] == [HandBack.DRAIN]
+        assert kinds_in(row)[-1] == kinds.STEP_COMPLETED, "the timer is left to the next drive"
+        assert asyncio.get_running_loop().time() == pytest.approx(5, abs=0.1)
+
+    simulate(main())
+
+
 def test_unreadable_history_hands_the_run_back() -> None:
     async def main() -> None:
         world, row, journal = _world()
